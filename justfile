@@ -40,6 +40,7 @@ fuzz TARGET:
 # The modules of kernel/ in emulated machines with Debian's kernels, and the tests over them: just kernel [6.1|6.12]
 kernel *SERIES:
     cargo run -p drover-vm -- {{SERIES}}
+
 # All fuzz targets for so many seconds, side by side, with the compiler that there is; needs a C++ compiler.
 smoke SECONDS="60":
     fuzz/smoke {{SECONDS}}

@@ -79,7 +79,7 @@ impl Features {
 }
 
 bitflags! {
-    /// The parts of the /dev/poll patch that the model has beside the interest set.
+    /// The parts of the /dev/poll patch that the model or the device has beside the interest set.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DevPollModel: u8 {
         /// Scans and sleeps are separate. The other parts imply this one; alone it is their baseline.
@@ -90,6 +90,9 @@ bitflags! {
         const WALK = 1 << 2;
         /// A scan holds a lock that all devices of the process share.
         const LOCK = 1 << 3;
+        /// The device keeps a list of the descriptors that may be ready, and a scan looks at nothing else: not in the patch,
+        /// but what epoll(7) has done since. In the model [`DevPollModel::HINTS`] are such a list already.
+        const READY_LIST = 1 << 4;
     }
 }
 

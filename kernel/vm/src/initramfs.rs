@@ -42,10 +42,20 @@ impl Archive {
 
     /// Adds a file that can be run, and the folders above it.
     pub fn file(&mut self, name: &str, content: &[u8]) {
+        if let Some((folder, _)) = name.rsplit_once('/') {
+            self.folder(folder);
+        }
+        self.entry(name.trim_start_matches('/'), PROGRAM, (0, 0), content);
+    }
+
+    /// Adds a folder, and those above it.
+    pub fn folder(&mut self, name: &str) {
         let name = name.trim_start_matches('/');
-        let folders: Vec<usize> = name.match_indices('/').map(|(at, _)| at).collect();
-        folders.into_iter().for_each(|end| self.folder(&name[..end]));
-        self.entry(name, PROGRAM, (0, 0), content);
+        if name.is_empty() {
+            return;
+        }
+        let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+        ends.for_each(|end| self.entry(&name[..end], DIRECTORY, (0, 0), &[]));
     }
 
     /// Adds a program as `name`, without its symbols, and the libraries that it is linked with.
@@ -73,10 +83,6 @@ impl Archive {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         let mut file = fs::File::create(path)?;
         file.write_all(&self.bytes)
-    }
-
-    fn folder(&mut self, name: &str) {
-        self.entry(name, DIRECTORY, (0, 0), &[]);
     }
 
     /// Adds what is not there yet.

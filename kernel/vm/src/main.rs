@@ -1,18 +1,31 @@
-//! `drover-vm`: builds the modules of `kernel/`, and runs the project's tests over them in a guest of each kernel.
+//! `drover-vm`: builds the modules of `kernel/`, and runs the project's programs over them in a guest of each kernel.
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use vm::boot::Machine;
-use vm::modules;
 use vm::packages::Kernel;
-use vm::run::Guest;
+use vm::run::{Guest, StepResult};
+use vm::{cargo, modules, tools};
 
 /// Every fault of memory, and every warning, is the end of the guest.
 const CHECKS: &str = "slub_debug=FZPU init_on_free=1 panic_on_warn=1";
+
+/// The mechanisms that modules make real.
+const REAL: &[&str] = &["devpoll", "rtsig-batch", "rtsig-per-fd"];
+
+/// What runs over each of [`REAL`]: a package, its test program, and which tests; `NAME`: those with the mechanism's name.
+const SUITES: &[(&str, &str, &str)] = &[
+    ("drover-mech", "lib", "NAME"),
+    ("drover-mech", "conformance", ""),
+    ("drover-mech", "net", ""),
+    ("drover", "server", "two_thousand_kept_connections"),
+];
+
+/// A test program over a module that is no mechanism.
+const WAIT_QUEUE: (&str, &str) = ("drover-mech", "wait_queue_kernel");
 
 /// Builds the modules of kernel/ for Debian's kernels, and runs the tests over them in emulated machines
 #[derive(Debug, Parser)]
@@ -20,6 +33,10 @@ struct Args {
     /// The kernels, by their series: 6.1 or 6.12
     #[arg(default_values = ["6.1", "6.12"])]
     series: Vec<String>,
+
+    /// What the guests run
+    #[arg(long, value_delimiter = ',', default_values = ["suites"])]
+    run: Vec<Job>,
 
     /// Where kernels are unpacked and modules built
     #[arg(long, default_value = "target/kernel")]
@@ -29,114 +46,101 @@ struct Args {
     #[arg(long)]
     verbose: bool,
 
-    /// Skip a kernel that apt does not have or cannot reach, and say so
+    /// Install missing programs by apt, as root
+    #[arg(long)]
+    install: bool,
+
+    /// Skip a kernel that apt does not have or cannot reach, and all where programs are missing, and say so
     #[arg(long)]
     skip_missing: bool,
+}
+
+/// What a guest can be for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Job {
+    /// The suites of mech over the real devices, and a server with 2,000 connections
+    Suites,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     let folder = env::current_dir()?.join(&args.folder);
-    let suites = suites()?;
+    if let Err(reason) = tools::require(args.install) {
+        if args.skip_missing {
+            println!("left out: {reason:#}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        return Err(reason);
+    }
     let mut failed = false;
     for series in &args.series {
         let kernel = match Kernel::fetch(series, &folder) {
             Err(reason) if args.skip_missing => {
-                println!("{series} is left out: {reason:#}");
+                println!("left out: {series}: {reason:#}");
                 continue;
             }
             kernel => kernel?,
         };
-        failed |= !try_out(&kernel, &suites, &folder, args.verbose)?;
+        for job in &args.run {
+            failed |= !job.is_done(&kernel, &folder, args.verbose)?;
+        }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// A step of the guest: its name, the program that it runs, and the mechanism that it is about.
-struct Suite {
-    name: String,
-    program: (String, PathBuf),
-    mechanism: &'static str,
+impl Job {
+    /// Boots the kernel for this job, and prints how each step has ended. Returns whether all have passed.
+    fn is_done(self, kernel: &Kernel, folder: &Path, verbose: bool) -> anyhow::Result<bool> {
+        let machine = Machine { kernel_arguments: CHECKS.to_owned(), ..Machine::default() };
+        let mut guest = match self {
+            Job::Suites => suites()?,
+        };
+        let build = |module: &&str| modules::build(module, &sources(), kernel, folder);
+        guest.modules = modules::ALL.iter().map(build).collect::<anyhow::Result<_>>()?;
+        let mut passed = true;
+        for step in guest.run(kernel, &machine, folder)? {
+            println!("{}: {}: {}", kernel.release, step.name, in_short(&step));
+            let is_good = step.status == Some(0);
+            if verbose || !is_good {
+                step.lines.iter().for_each(|line| println!("  {line}"));
+            }
+            passed &= is_good;
+        }
+        Ok(passed)
+    }
 }
 
-/// The test programs of `mech` (`lib`: those beside the code), and the mechanisms that modules make real.
-const SUITES: &[(&str, &[&str])] = &[
-    ("lib", &["devpoll", "rtsig-per-fd"]),
-    ("conformance", &["devpoll", "rtsig-batch", "rtsig-per-fd"]),
-];
+/// The folder `kernel/`.
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
 
-fn suites() -> anyhow::Result<Vec<Suite>> {
-    let mut suites = Vec::new();
-    for (target, mechanisms) in SUITES {
-        let path = test_program("drover-mech", target)?;
-        for &mechanism in *mechanisms {
-            let program = ((*target).to_owned(), path.clone());
-            suites.push(Suite { name: format!("{target} {mechanism}"), program, mechanism });
+/// Every suite over every real mechanism.
+fn suites() -> anyhow::Result<Guest> {
+    let mut guest = Guest {
+        // Tests make their files beside their sources, which lie on a disk elsewhere.
+        folders: vec![sources().join("../crates/mech").canonicalize()?],
+        ..Guest::default()
+    };
+    let (package, suite) = WAIT_QUEUE;
+    guest.programs.push((suite.to_owned(), cargo::test_program(package, suite)?.file));
+    guest.steps.push((suite.to_owned(), suite.to_owned()));
+    for &(package, suite, filter) in SUITES {
+        let program = cargo::test_program(package, suite)?;
+        guest.programs.push((suite.to_owned(), program.file));
+        // It is looked for where it was built.
+        guest.programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
+        for mechanism in REAL {
+            let filter = filter.replace("NAME", &mechanism.replace('-', "_"));
+            let command = format!("DROVER_MECHANISM={mechanism} {suite} {filter}");
+            guest.steps.push((format!("{suite} {mechanism}"), command));
         }
     }
-    Ok(suites)
+    Ok(guest)
 }
 
-/// Builds a test program, and returns its file.
-fn test_program(package: &str, target: &str) -> anyhow::Result<PathBuf> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["test", "--package", package, "--no-run", "--locked"]);
-    match target {
-        "lib" => build.arg("--lib"),
-        target => build.args(["--test", target]),
-    };
-    let output = build.args(["--message-format", "json"]).output().context("cannot run cargo")?;
-    if !output.status.success() {
-        bail!("cannot build {target}:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    let messages = String::from_utf8_lossy(&output.stdout).into_owned();
-    let path_of = |line: &str| {
-        let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let is_it = message["target"]["test"] == true && message["profile"]["test"] == true;
-        is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
-    };
-    messages
-        .lines()
-        .find_map(path_of)
-        .with_context(|| format!("cargo names no program of {target}"))
-}
-
-/// Builds the modules, boots the kernel, and prints how each suite has ended. Returns whether all have passed.
-fn try_out(
-    kernel: &Kernel,
-    suites: &[Suite],
-    folder: &Path,
-    verbose: bool,
-) -> anyhow::Result<bool> {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let build = |module: &&str| modules::build(module, &sources, kernel, folder);
-    let guest = Guest {
-        modules: modules::ALL.iter().map(build).collect::<anyhow::Result<_>>()?,
-        programs: suites.iter().map(|suite| suite.program.clone()).collect(),
-        steps: suites
-            .iter()
-            .map(|Suite { name, program: (program, _), mechanism }| {
-                let filter = if program == "lib" { &mechanism.replace('-', "_") } else { "" };
-                (name.clone(), format!("DROVER_MECHANISM={mechanism} {program} {filter}"))
-            })
-            .collect(),
-    };
-    let machine = Machine { kernel_arguments: CHECKS.to_owned(), ..Machine::default() };
-    let mut passed = true;
-    for result in guest.run(kernel, &machine, folder)? {
-        let is_good = result.status == Some(0);
-        let said = result.lines.iter().rev().find(|line| line.starts_with("test result"));
-        println!(
-            "{}: {}: {}",
-            kernel.release,
-            result.name,
-            said.map_or("no result", |line| line.trim_start_matches("test result: "))
-        );
-        if verbose || !is_good {
-            result.lines.iter().for_each(|line| println!("  {line}"));
-        }
-        passed &= is_good;
-    }
-    Ok(passed)
+/// A test program's own summary, or that there is none.
+fn in_short(step: &StepResult) -> String {
+    let summary = |line: &String| Some(line.strip_prefix("test result: ")?.to_owned());
+    step.lines.iter().rev().find_map(summary).unwrap_or_else(|| "no result".to_owned())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::boot::{DONE, Machine};
+use crate::boot::{BEGIN, DONE, Machine};
 use crate::initramfs::Archive;
 use crate::packages::Kernel;
 
@@ -14,8 +14,10 @@ use crate::packages::Kernel;
 pub struct Guest {
     /// The files of modules, in the order in which they are loaded.
     pub modules: Vec<PathBuf>,
-    /// Programs beneath `/bin` of the guest, by name.
+    /// Programs, by their names beneath `/bin` of the guest, or their paths there.
     pub programs: Vec<(String, PathBuf)>,
+    /// Folders that tests expect where they were built.
+    pub folders: Vec<PathBuf>,
     /// The commands that the guest's shell runs, by the name that the result has.
     pub steps: Vec<(String, String)>,
 }
@@ -48,7 +50,11 @@ impl Guest {
             archive.file(&format!("modules/{}", file_name(module)), &content);
         }
         for (name, path) in &self.programs {
-            archive.program(&format!("bin/{name}"), path)?;
+            // An absolute name takes the place of what is before it.
+            archive.program(&Path::new("/bin").join(name).display().to_string(), path)?;
+        }
+        for folder in &self.folders {
+            archive.folder(&folder.display().to_string());
         }
         let initramfs = folder.join(format!("{}.cpio", kernel.release));
         archive.write(&self.init(), &initramfs)?;
@@ -63,9 +69,9 @@ impl Guest {
                           /bin/busybox --install -s /bin 2>/dev/null\n\
                           mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev\n\
                           mount -t tmpfs tmpfs /tmp; mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
-                          ip link set lo up\n\
-                          echo; echo guest: begin\n"
+                          ip link set lo up\n"
             .to_owned();
+        script += &format!("echo; echo '{BEGIN}'\n");
         let modules = self.modules.iter().map(|module| {
             let name = file_name(module);
             (format!("load {name}"), format!("insmod /modules/{name}"))

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Instant;
 
+use mech::mechanisms::{self, Mechanism};
 use serde_json::Value;
 
 use crate::harness::{
@@ -24,6 +25,54 @@ fn logged(site: &Site, flags: &[&str], ask: impl FnOnce(&Server)) -> String {
 
 fn lines_of(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The flags of a server for each form that a mechanism has.
+fn forms(mechanism: &Mechanism) -> Vec<Vec<&'static str>> {
+    let parts = ["none", "hints", "hints,walk,lock", "ready-list"];
+    let parts = parts.map(|parts| vec!["--dispatch", mechanism.name, "--devpoll-model", parts]);
+    match mechanisms::models_devpoll(mechanism) {
+        true => parts.to_vec(),
+        false => vec![vec!["--dispatch", mechanism.name]],
+    }
+}
+
+#[test]
+fn requests_of_two_thousand_kept_connections_are_logged_as_they_were_counted_on_every_mechanism() {
+    const CONNECTIONS: u64 = 2000;
+    let site = Site::new();
+    site.file("a", "hello");
+    on_every_mechanism(|mechanism| {
+        for flags in forms(mechanism) {
+            let mut told = Value::Null;
+            let text =
+                logged(&site, &[&flags[..], &["--log-format", "%r %s"]].concat(), |server| {
+                    let (connections, requests) =
+                        (CONNECTIONS.to_string(), (3 * CONNECTIONS).to_string());
+                    let mut load = drover();
+                    load.args([
+                        "load",
+                        "--json",
+                        "-",
+                        "--dispatch",
+                        mechanism.name,
+                        "--timeout",
+                        "1m",
+                    ]);
+                    load.args(["--connections", &connections, "--requests", &requests]);
+                    let output =
+                        load.arg(format!("http://{}/a", server.address())).output().unwrap();
+                    told = serde_json::from_slice(&output.stdout).unwrap();
+                });
+            let counts = ["/requests", "/replies", "/status/200", "/connections/opened"];
+            let counts = counts.map(|path| told.pointer(path).and_then(Value::as_u64));
+            let all = Some(3 * CONNECTIONS);
+            assert_eq!(counts, [all, all, all, Some(CONNECTIONS)], "{flags:?}: {told}");
+            let answered = text.lines().filter(|line| *line == "GET /a HTTP/1.1 200").count();
+            assert_eq!(Some(answered as u64), all, "{flags:?}");
+            assert_eq!(text.lines().count(), answered, "{flags:?}");
+        }
+    });
 }
 
 #[test]

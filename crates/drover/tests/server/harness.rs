@@ -427,11 +427,14 @@ impl Reply {
     }
 }
 
-/// Runs `case` on every mechanism that this kernel offers, and prints why the others are left out.
+/// Runs `case` on every mechanism that this kernel offers, or the one that `DROVER_MECHANISM` names, and prints why the others
+/// are left out.
 #[track_caller]
 pub(crate) fn on_every_mechanism(mut case: impl FnMut(&'static Mechanism)) {
     let mut ran = 0;
-    for mechanism in mechanisms::ALL {
+    let chosen = std::env::var("DROVER_MECHANISM").ok();
+    let is_chosen = |it: &&&Mechanism| chosen.as_ref().is_none_or(|name| name == it.name);
+    for mechanism in mechanisms::ALL.iter().filter(is_chosen) {
         match mechanism.probe() {
             Ok(()) => {
                 println!("on {}", mechanism.name);

@@ -271,7 +271,7 @@ fn a_server_on_every_address_names_those_it_can_be_reached_at() {
 fn only_devpoll_has_parts_of_dev_poll() {
     let flags = ["--dispatch", "poll", "--devpoll-model", "hints"];
     fails(&flags, 2, &["--devpoll-model", "--dispatch devpoll"]);
-    for model in ["none", "apart", "hints", "walk,lock", "hints,walk,lock"] {
+    for model in ["none", "apart", "hints", "walk,lock", "hints,walk,lock", "ready-list"] {
         let server = Server::of_size(1, &["--dispatch", "devpoll", "--devpoll-model", model]);
         server.get("/").is(200);
     }

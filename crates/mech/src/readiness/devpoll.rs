@@ -13,6 +13,8 @@
 //! skipped files that had not changed; a walk over the 8192 buckets of a hash table at each scan; and a lock
 //! in the place of the big kernel lock, held during each scan. With any of these parts, the model separates
 //! scan and sleep, as the patch did: a scan is a poll(2) that does not block, and the sleep waits for a change.
+//! [`DevPollModel::READY_LIST`], which the patch had not, asks the files of a list alone. The model's hints are such a list,
+//! so that both cost the same here; the kernel's device (`kernel/devpoll`) looks for hints at every file of the set.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -221,7 +223,7 @@ impl DevPoll {
         // The hints are taken before the descriptors are asked, so that a later change ends the sleep.
         hints.take()?;
         let marked = hints.take_marked();
-        let dropped = if self.model.contains(DevPollModel::HINTS) {
+        let dropped = if self.model.intersects(DevPollModel::HINTS | DevPollModel::READY_LIST) {
             self.ask_marked(&marked, limit)?
         } else if pollfd::wait(&mut self.set, Some(Duration::ZERO))? > 0 {
             let dropped = self.drop_closed();

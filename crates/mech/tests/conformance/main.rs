@@ -5,6 +5,7 @@
 //! of them alone.
 
 mod child;
+mod chosen;
 mod events;
 mod overflow;
 mod refusal;
@@ -22,7 +23,7 @@ mod workers;
 use std::cell::Cell;
 use std::time::Duration;
 
-use mech::mechanisms::{self, DevPollModel, Features, Mechanism, MechanismOptions};
+use mech::mechanisms::{DevPollModel, Features, Mechanism, MechanismOptions};
 
 use subject::Subject;
 
@@ -50,7 +51,7 @@ fn on_mechanisms_with(features: Features, case: impl Fn(&mut Subject) + Sync) {
 fn for_mechanisms_with(features: Features, case: impl Fn(&'static Mechanism) + Sync) {
     let mut ran = 0;
     let mut failed = Vec::new();
-    let chosen = chosen_mechanisms();
+    let chosen = chosen::mechanisms();
     let chosen = chosen.iter().filter(|mechanism| mechanism.features.contains(features));
     for &mechanism in chosen {
         if mechanism.features.difference(features).contains(Features::COMPLETION) {
@@ -79,7 +80,7 @@ fn for_mechanisms_with(features: Features, case: impl Fn(&'static Mechanism) + S
     }
     assert!(failed.is_empty(), "failed under {failed:?}");
     // Only a ring completes, and a kernel or a container may have none.
-    let may_be_none = features.contains(Features::COMPLETION) || filter().is_some();
+    let may_be_none = features.contains(Features::COMPLETION) || chosen::filter().is_some();
     assert!(ran > 0 || may_be_none, "no mechanism is usable");
 }
 
@@ -88,19 +89,10 @@ thread_local! {
     static MODEL: Cell<DevPollModel> = const { Cell::new(DevPollModel::empty()) };
 }
 
-/// Every combination of the parts of /dev/poll for its model, and one for any other mechanism.
+/// For /dev/poll and its model none of the parts, each part alone, and all parts of the patch; one for any other mechanism.
 fn models(mechanism: &Mechanism) -> impl Iterator<Item = DevPollModel> {
-    let last =
-        if mech::mechanisms::models_devpoll(mechanism) { DevPollModel::all().bits() } else { 0 };
-    (0..=last).map(DevPollModel::from_bits_truncate)
-}
-
-fn filter() -> Option<String> {
-    std::env::var("DROVER_MECHANISM").ok()
-}
-
-fn chosen_mechanisms() -> Vec<&'static Mechanism> {
-    let Some(name) = filter() else { return mechanisms::ALL.to_vec() };
-    let mechanism = mechanisms::by_name(&name);
-    vec![mechanism.unwrap_or_else(|| panic!("DROVER_MECHANISM={name} is no mechanism's name"))]
+    let patch = DevPollModel::HINTS | DevPollModel::WALK | DevPollModel::LOCK;
+    let parts = DevPollModel::all().iter().chain([patch]);
+    let parts = mech::mechanisms::models_devpoll(mechanism).then_some(parts);
+    std::iter::once(DevPollModel::empty()).chain(parts.into_iter().flatten())
 }

@@ -5,7 +5,7 @@
 //! | | a server, or a worker process | a supervisor |
 //! |---|---|---|
 //! | reading | the root, what may replace it, `/proc`, the processors in `/sys` | everywhere: it starts workers, from the program's file |
-//! | writing | the files that flags name ([`rules`]) | the same |
+//! | writing | the files that flags name, and the device of the dispatch mechanism, if it has one ([`rules`]) | the same |
 //! | programs | none | its own, for workers |
 //! | TCP (Linux 6.7) | no bind(2), no connect(2) | the same |
 //! | signals, abstract unix sockets (Linux 6.12) | its own threads | its own threads and workers |

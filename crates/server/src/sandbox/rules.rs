@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
 use mech::files::root::Symlinks;
+use mech::mechanisms;
 use sys::socket::Address;
 
 use super::links;
@@ -25,6 +26,9 @@ const CREATE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg
 /// Another file is created and renamed to the file.
 const REPLACE: BitFlags<AccessFs> =
     make_bitflags!(AccessFs::{WriteFile | MakeReg | Truncate | RemoveFile});
+
+/// The device of a dispatch mechanism is opened for both, and called by ioctl(2).
+const DEVICE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | WriteFile | IoctlDev});
 
 /// What the server reads beside its root: of its own threads and sockets, of the processors' caches, and how much of the
 /// machine it may use.
@@ -79,6 +83,10 @@ impl Rules {
             (config.counters.as_ref(), REPLACE),
         ];
         let writing = written.into_iter().filter_map(|(path, access)| to_write(path?, access));
+        // Workers open the device of their mechanism, and so do those that a reload starts.
+        let device = mechanisms::device_of(config.mechanism);
+        let device = device.map(|path| (PathBuf::from(path), DEVICE & handled));
+        let writing = writing.chain(device);
         let ports = addresses.iter().filter_map(|it| Some(it.ip()?.port())).collect();
         Rules { handled, reading, writing: writing.collect(), ports, served, role }
     }

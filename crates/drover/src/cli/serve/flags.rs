@@ -379,7 +379,9 @@ pub(in crate::cli) struct Args {
     ///
     /// 'none', or a list of parts. 'hints': a scan asks only descriptors that have changed. 'walk': a
     /// scan walks over a hash table. 'lock': a scan holds a lock that all workers share. 'apart': scan
-    /// and sleep are separate; the other parts imply this part
+    /// and sleep are separate; the other parts imply this part. 'ready-list', which the patch had not:
+    /// a scan looks at nothing but a list of descriptors that may be ready. Where the kernel has
+    /// /dev/poll (docs/kernel.md), the parts are those of the device
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "PARTS", default_value = "none", value_parser = devpoll_model)]
     pub(super) devpoll_model: DevPollModel,
@@ -614,7 +616,8 @@ fn devpoll_model(text: &str) -> Result<DevPollModel, String> {
         "hints" => Ok(DevPollModel::HINTS),
         "walk" => Ok(DevPollModel::WALK),
         "lock" => Ok(DevPollModel::LOCK),
-        _ => Err("write none, or some of hints,walk,lock,apart".to_string()),
+        "ready-list" => Ok(DevPollModel::READY_LIST),
+        _ => Err("write none, or some of hints,walk,lock,apart,ready-list".to_string()),
     };
     text.split(',').try_fold(DevPollModel::empty(), |model, name| Ok(model | part(name)?))
 }

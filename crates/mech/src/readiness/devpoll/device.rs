@@ -42,9 +42,13 @@ const DP_ASKED: libc::c_ulong = (2 << 30) | (8 << 16) | (0xD0 << 8) | 4;
 #[cfg(test)]
 const DP_ISPOLLED: libc::c_ulong = (1 << 31) | request::<u64>(2);
 
-/// The parts of the patch, and how the device calls them.
-const MODES: [(DevPollModel, u32); 3] =
-    [(DevPollModel::HINTS, 1 << 0), (DevPollModel::WALK, 1 << 1), (DevPollModel::LOCK, 1 << 2)];
+/// The parts of the patch and the list, and how the device calls them.
+const MODES: [(DevPollModel, u32); 4] = [
+    (DevPollModel::HINTS, 1 << 0),
+    (DevPollModel::WALK, 1 << 1),
+    (DevPollModel::LOCK, 1 << 2),
+    (DevPollModel::READY_LIST, 1 << 3),
+];
 
 /// Whether this kernel has the device.
 pub(super) fn exists() -> bool {

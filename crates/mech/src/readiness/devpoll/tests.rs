@@ -177,7 +177,8 @@ fn with_hints_the_device_asks_those_files_alone_that_have_changed() {
     if !is_real() {
         return testing::skip!("this kernel has no /dev/poll (kernel/devpoll)");
     }
-    for (model, expected) in [(DevPollModel::empty(), 100), (DevPollModel::HINTS, 1)] {
+    let models = [DevPollModel::empty(), DevPollModel::HINTS, DevPollModel::READY_LIST];
+    for (model, expected) in models.into_iter().zip([100, 1, 1]) {
         let mut device = KernelDevice::open(8, model).unwrap();
         let mut pipes: Vec<_> = (0..100).map(|_| pipe().unwrap()).collect();
         for (reader, _) in &pipes {
