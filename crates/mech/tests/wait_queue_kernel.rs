@@ -8,10 +8,13 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mech::accept::wait_queue::{Policy, WaitFlag};
 use sys::syscall;
+
+/// How long threads may take to fall asleep.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 const PATH: &str = "/dev/wakeq";
 
@@ -77,8 +80,10 @@ impl KernelQueue {
     /// Waits until so many are asleep, and all that were woken have settled. This thread sleeps meanwhile: the
     /// processor is the waiters'.
     fn until_asleep(&self, waiters: u32) -> Counters {
+        let begin = Instant::now();
         loop {
             let counters = self.counters();
+            assert!(begin.elapsed() < PATIENCE, "not {waiters} asleep: {counters:?}");
             if counters.asleep == waiters && counters.unsettled == 0 {
                 return counters;
             }
@@ -92,6 +97,16 @@ impl KernelQueue {
         self.wake();
         let after = self.until_asleep(waiters);
         [after.woken - before.woken, after.in_vain - before.in_vain, after.settle_ns]
+    }
+}
+
+/// Ends a queue, also where a test panics: nobody is left asleep.
+struct EndOnDrop<'a>(&'a KernelQueue);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        // A second end is no error, and `drop` could not report another.
+        let _ = self.0.call(WAKEQ_END, 0);
     }
 }
 
@@ -112,10 +127,8 @@ fn with_waiters(policy: Policy, takers: u32, lookers: u32, case: impl FnOnce(&Ke
             let builder = thread::Builder::new().stack_size(64 << 10);
             builder.spawn_scoped(scope, wait).unwrap();
         }
-        // A panic of the case is not to leave the threads asleep.
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(queue)));
-        queue.call(WAKEQ_END, 0).unwrap();
-        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let _end = EndOnDrop(queue);
+        case(queue);
     });
 }
 
@@ -173,6 +186,7 @@ fn wake_one_can_wake_one_that_looks_and_leave_the_event() {
     }
     let queue = &KernelQueue::open(Policy::WakeOne);
     thread::scope(|scope| {
+        let _end = EndOnDrop(queue);
         let looker = scope.spawn(|| queue.wait(WaitFlag::Always));
         queue.until_asleep(1);
         let taker = scope.spawn(|| queue.wait(WaitFlag::Exclusive));
@@ -216,7 +230,9 @@ fn table_of_settle_times() {
         for threads in THREADS {
             with_waiters(policy, threads, 0, |queue| {
                 // The first events find cold paths.
-                (0..3).for_each(|_| drop(queue.event(threads)));
+                for _ in 0..3 {
+                    queue.event(threads);
+                }
                 let events = (0..EVENTS).map(|_| queue.event(threads));
                 // Interrupts only add: the least is the queue's own.
                 let least = events.min_by_key(|[_, _, settle]| *settle);

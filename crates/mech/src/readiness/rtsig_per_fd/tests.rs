@@ -230,6 +230,24 @@ fn a_mode_ends_with_its_thread_and_belongs_to_one_device() {
     device.set_mode(SignalMode::Count).unwrap();
 }
 
+/// The last close ends a mode that nobody has ended.
+#[test]
+fn a_device_that_is_closed_watches_nobody() {
+    if !has_device() {
+        return;
+    }
+    // A child of another test would have the device open for a moment.
+    let _alone = alone();
+    let device = SignalDevice::open().unwrap().unwrap();
+    device.set_mode(SignalMode::Merge).unwrap();
+    device.close_without_end();
+    let mut queue = queue(SignalMode::Count);
+    let mut pipes = attached(&mut queue, 1);
+    pipes[0].1.write_all(b"xy").unwrap();
+    pipes[0].1.write_all(b"z").unwrap();
+    assert_eq!((counters(&queue).queued, counters(&queue).merged), (2, 0));
+}
+
 /// A process ends, starts another program or becomes one, with signals queued and on their way: the kernel's memory stays
 /// whole.
 #[test]

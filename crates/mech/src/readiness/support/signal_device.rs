@@ -98,6 +98,14 @@ impl SignalDevice {
         Ok(rustix::io::fcntl_setfd(&self.file, rustix::io::FdFlags::empty())?)
     }
 
+    /// Closes the device, and does not end its mode.
+    #[cfg(test)]
+    pub(crate) fn close_without_end(self) {
+        // SAFETY: the file owns the descriptor, and is forgotten.
+        unsafe { rustix::io::close(self.file.as_raw_fd()) };
+        std::mem::forget(self);
+    }
+
     /// What the device has counted so far.
     #[cfg(test)]
     pub(crate) fn counters(&self) -> io::Result<SignalCounters> {
