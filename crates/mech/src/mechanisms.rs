@@ -9,6 +9,7 @@ use std::path::Path;
 use sys::process::on_own_thread;
 
 pub use crate::mechanism::{DevPollModel, Features, Mechanism, MechanismKind, MechanismOptions};
+use crate::readiness::support::signal_device;
 use crate::readiness::{
     devepoll, devpoll, epoll, poll, rtsig, rtsig_batch, rtsig_per_fd, select, uring_poll,
 };
@@ -66,8 +67,12 @@ pub fn auto_of_readiness() -> Option<&'static Mechanism> {
 }
 
 /// The mechanisms that a device of the kernel makes real (`kernel/` has the modules), and the device.
-static DEVICES: [(&Mechanism, &str); 2] =
-    [(&devpoll::DEVPOLL, devpoll::PATH), (&devepoll::DEVEPOLL, devepoll::PATH)];
+static DEVICES: [(&Mechanism, &str); 4] = [
+    (&devpoll::DEVPOLL, devpoll::PATH),
+    (&rtsig_batch::RTSIG_BATCH, signal_device::PATH),
+    (&rtsig_per_fd::RTSIG_PER_FD, signal_device::PATH),
+    (&devepoll::DEVEPOLL, devepoll::PATH),
+];
 
 /// The device that `mechanism` uses, in place of its model if it has one, since this kernel has the device.
 #[must_use]

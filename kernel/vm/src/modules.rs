@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::packages::{Kernel, output};
 
 /// The folders of `kernel/` with a module of the same name.
-pub const ALL: &[&str] = &["devpoll", "devepoll"];
+pub const ALL: &[&str] = &["devpoll", "devepoll", "sigperfd", "wakeq"];
 
 /// Builds all modules, and returns their files ([`build`]).
 ///

@@ -41,7 +41,7 @@ struct Rtsig {
 
 impl Rtsig {
     fn open(options: &MechanismOptions) -> io::Result<Rtsig> {
-        let queue = SignalQueue::open(options)?;
+        let queue = SignalQueue::open(options, None)?;
         Ok(Rtsig { queue, events_per_wait: options.events_per_wait.max(1) })
     }
 }

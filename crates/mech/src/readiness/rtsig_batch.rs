@@ -5,12 +5,16 @@
 //!
 //! A wait first reads without blocking. If no signal is queued, the wait sleeps in sigtimedwait(2) until the
 //! first signal comes; the next wait reads the signals that came after the first.
+//!
+//! Where the kernel has /dev/sigperfd (kernel/sigperfd), the wait is its sigtimedwait4(): one call, which sleeps
+//! and takes all.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use super::rtsig::RTSIG;
+use super::support::signal_device::SignalDevice;
 use super::support::signal_queue::{Meaning, SignalQueue};
 use super::support::signal_reader::SignalReader;
 use crate::key::Key;
@@ -34,8 +38,8 @@ struct RtsigBatch {
 
 impl RtsigBatch {
     fn open(options: &MechanismOptions) -> io::Result<RtsigBatch> {
-        let reader = SignalReader::open(options.events_per_wait)?;
-        Ok(RtsigBatch { reader, queue: SignalQueue::open(options)? })
+        let queue = SignalQueue::open(options, SignalDevice::open()?)?;
+        Ok(RtsigBatch { reader: SignalReader::open(&queue, options.events_per_wait)?, queue })
     }
 }
 
@@ -59,11 +63,12 @@ impl Readiness for RtsigBatch {
             events.push(event);
             timeout = Some(Duration::ZERO);
         }
-        let signals = self.reader.read()?;
+        let sleeps = timeout != Some(Duration::ZERO) && self.queue.device().is_none();
+        let signals = self.reader.read(&self.queue, timeout)?;
         if signals.emptied_the_queue() {
             self.queue.note_empty();
         }
-        let first = if signals.is_empty() && timeout != Some(Duration::ZERO) {
+        let first = if signals.is_empty() && sleeps {
             batch.syscalls += 1;
             self.queue.take(timeout)?
         } else {

@@ -1,4 +1,5 @@
-//! `rtsig-per-fd`: a model of "signal-per-fd", real-time signals with one event per descriptor.
+//! `rtsig-per-fd`: "signal-per-fd", real-time signals with one event per descriptor; a model where the kernel has
+//! no such thing.
 //!
 //! Two kernel patches queued at most one signal per descriptor: Chandra and Mosberger's bitmap, and Luban's
 //! `O_ONESIGFD`. Neither was merged, and a program cannot stop the kernel from queueing more signals. The
@@ -6,6 +7,9 @@
 //! each descriptor once, with all its events. The model does *not* have the patches' bounded queue: the
 //! queue overflows as under `rtsig`. Today the kernel has this idea in epoll's ready list, which has one
 //! entry per file.
+//!
+//! Where the kernel has /dev/sigperfd (kernel/sigperfd), it queues one signal per descriptor, and its
+//! sigtimedwait4() takes them. The queue overflows only if its limit is below the number of descriptors.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -13,7 +17,9 @@ use std::time::Duration;
 
 use super::rtsig::RTSIG;
 use super::support::descriptors::Descriptors;
-use super::support::signal_queue::{Meaning, Signal, SignalQueue};
+use super::support::siginfo::Signal;
+use super::support::signal_device::{SignalDevice, SignalMode};
+use super::support::signal_queue::{Meaning, SignalQueue};
 use super::support::signal_reader::SignalReader;
 use crate::key::Key;
 use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
@@ -71,24 +77,32 @@ impl Raised {
 
 impl RtsigPerFd {
     fn open(options: &MechanismOptions) -> io::Result<RtsigPerFd> {
-        let reader = SignalReader::open(options.events_per_wait)?;
-        let queue = SignalQueue::open(options)?;
+        let device = SignalDevice::open()?;
+        if let Some(device) = &device {
+            device.set_mode(SignalMode::Merge)?;
+        }
+        let queue = SignalQueue::open(options, device)?;
+        let reader = SignalReader::open(&queue, options.events_per_wait)?;
         let raised = Raised { positions: Descriptors::new(), list: Vec::new() };
         Ok(RtsigPerFd { reader, queue, raised })
     }
 
-    /// Takes `first` and all queued signals. Returns whether there was a signal.
+    /// Takes `first` and all queued signals. Returns whether there was a signal. The device sleeps for at most
+    /// `timeout` until there is one.
     fn take_all(
         &mut self,
         first: Option<Signal>,
+        timeout: Option<Duration>,
         batch: &mut Batch,
         events: &mut Vec<Event>,
     ) -> io::Result<bool> {
         let mut first = first;
         let mut any = first.is_some();
+        let mut timeout = timeout;
         for _ in 0..READS_PER_WAIT {
             batch.syscalls += 1;
-            let signals = self.reader.read()?;
+            let signals = self.reader.read(&self.queue, timeout)?;
+            timeout = Some(Duration::ZERO);
             any |= !signals.is_empty();
             for signal in first.take().into_iter().chain(signals.iter()) {
                 match self.queue.interpret(signal, batch, events)? {
@@ -128,11 +142,13 @@ impl Readiness for RtsigPerFd {
             self.raised.add(fd, event, &mut batch, events);
             any = true;
         }
-        any |= self.take_all(None, &mut batch, events)?;
-        if !any && timeout != Some(Duration::ZERO) {
+        let at_once = Some(Duration::ZERO);
+        let timeout = if any { at_once } else { timeout };
+        any |= self.take_all(None, timeout, &mut batch, events)?;
+        if !any && timeout != at_once && self.queue.device().is_none() {
             batch.syscalls += 1;
             if let Some(first) = self.queue.take(timeout)? {
-                self.take_all(Some(first), &mut batch, events)?;
+                self.take_all(Some(first), at_once, &mut batch, events)?;
             }
         }
         self.raised.clear();
@@ -143,3 +159,6 @@ impl Readiness for RtsigPerFd {
         Ok(Some(self.queue.waker()))
     }
 }
+
+#[cfg(test)]
+mod tests;

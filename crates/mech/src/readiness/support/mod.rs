@@ -4,5 +4,7 @@
 pub(crate) mod descriptors;
 pub(crate) mod dispatcher;
 pub(crate) mod pollfd;
+pub(crate) mod siginfo;
+pub(crate) mod signal_device;
 pub(crate) mod signal_queue;
 pub(crate) mod signal_reader;

@@ -30,6 +30,8 @@ use rustix::process::{Resource, getrlimit};
 use rustix::thread::gettid;
 
 use super::descriptors::Descriptors;
+use super::siginfo::{Signal, Taken, take};
+use super::signal_device::SignalDevice;
 use crate::key::Key;
 use crate::mechanism::MechanismOptions;
 use crate::readiness::support::pollfd;
@@ -48,6 +50,8 @@ pub(crate) struct SignalQueue {
     mask_before: libc::sigset_t,
     /// The signals that the thread waits for: [`signals`].
     signals: libc::sigset_t,
+    /// Where signals are taken from, in the place of sigtimedwait(2).
+    device: Option<SignalDevice>,
     attached: Descriptors<Attachment>,
     /// The history of each descriptor number. Stays when an attachment ends.
     histories: Vec<History>,
@@ -91,14 +95,6 @@ struct Kept {
     event: Event,
 }
 
-/// The fields of a siginfo that are used, from sigtimedwait(2) or a signalfd.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Signal {
-    pub(crate) number: libc::c_int,
-    pub(crate) fd: RawFd,
-    pub(crate) band: i16,
-}
-
 /// The meaning of a signal.
 pub(crate) enum Meaning {
     /// An event of an attached descriptor.
@@ -116,11 +112,15 @@ thread_local! {
 }
 
 impl SignalQueue {
-    /// Makes the queue of the calling thread, and blocks the signals.
+    /// Makes the queue of the calling thread, and blocks the signals. They are taken from `device`, or by
+    /// sigtimedwait(2).
     ///
     /// # Errors
     /// `EBUSY`: the thread has a queue already. Two queues would take each other's events.
-    pub(crate) fn open(options: &MechanismOptions) -> io::Result<SignalQueue> {
+    pub(crate) fn open(
+        options: &MechanismOptions,
+        device: Option<SignalDevice>,
+    ) -> io::Result<SignalQueue> {
         if TAKEN.replace(true) {
             let reason = "this thread takes its signals for another mechanism already";
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));
@@ -129,6 +129,7 @@ impl SignalQueue {
         Ok(SignalQueue {
             mask_before: change_mask(libc::SIG_BLOCK, &signals),
             signals,
+            device,
             attached: Descriptors::new(),
             histories: Vec::new(),
             epochs: [1, 1],
@@ -193,11 +194,24 @@ impl SignalQueue {
     /// Takes one signal, with one sigtimedwait(2) that waits for at most `timeout` (`None`: no limit). Returns
     /// `None` after the timeout, or if a handler of another signal ran.
     pub(crate) fn take(&mut self, timeout: Option<Duration>) -> io::Result<Option<Signal>> {
-        let signal = take(&self.signals, timeout)?;
+        let signal = self.take_of(&self.signals, timeout)?;
         if let Taken::Empty = signal {
             self.note_empty();
         }
         Ok(signal.into())
+    }
+
+    /// Takes one signal of `set`.
+    fn take_of(&self, set: &libc::sigset_t, timeout: Option<Duration>) -> io::Result<Taken> {
+        match &self.device {
+            Some(device) => device.take(set, timeout),
+            None => take(set, timeout),
+        }
+    }
+
+    /// Where signals are taken from, if not by sigtimedwait(2).
+    pub(crate) fn device(&self) -> Option<&SignalDevice> {
+        self.device.as_ref()
     }
 
     /// Begins a new epoch. Must be called when no signal with either number was queued.
@@ -235,7 +249,10 @@ impl SignalQueue {
                 }
             }
             _ => match self.event(signal) {
-                Some((_, event)) => return Ok(Meaning::Event(signal.fd, event)),
+                Some((_, event)) => {
+                    batch.coalesced += signal.merged;
+                    return Ok(Meaning::Event(signal.fd, event));
+                }
                 None => batch.stale += 1,
             },
         }
@@ -259,7 +276,8 @@ impl SignalQueue {
         // Signals with one number are taken in the order in which they were queued. After as many as the
         // queue can hold, all signals that were queued at the beginning have been taken.
         for _ in 0..queue_limit() {
-            let Taken::Signal(signal) = take(&set, Some(Duration::ZERO))? else { break };
+            let taken = self.take_of(&set, Some(Duration::ZERO))?;
+            let Taken::Signal(signal) = taken else { break };
             match self.event(signal) {
                 Some((&Attachment { serial, .. }, event)) if signal.fd != fd => {
                     self.kept.push_back(Kept { fd: signal.fd, serial, event });
@@ -318,7 +336,7 @@ impl Drop for SignalQueue {
             let _ = disarm(fd);
         }
         while let Ok(Taken::Signal(_) | Taken::Interrupted) =
-            take(&self.signals, Some(Duration::ZERO))
+            self.take_of(&self.signals, Some(Duration::ZERO))
         {}
         change_mask(libc::SIG_SETMASK, &self.mask_before);
         TAKEN.set(false);
@@ -413,74 +431,4 @@ fn signals_to_us(fd: RawFd) -> bool {
 /// Clears `O_ASYNC`. The descriptor keeps its owner, which has no effect without `O_ASYNC`.
 fn disarm(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(fcntl_setfl(fd, fcntl_getfl(fd)? - OFlags::ASYNC)?)
-}
-
-/// The result of one sigtimedwait(2).
-enum Taken {
-    Signal(Signal),
-    /// No signal came before the timeout (`EAGAIN`).
-    Empty,
-    /// A handler of another signal ran (`EINTR`).
-    Interrupted,
-}
-
-impl From<Taken> for Option<Signal> {
-    fn from(taken: Taken) -> Option<Signal> {
-        match taken {
-            Taken::Signal(signal) => Some(signal),
-            Taken::Empty | Taken::Interrupted => None,
-        }
-    }
-}
-
-/// The beginning of `siginfo_t`, as the kernel fills it for `SIGIO` and for the signals of `F_SETSIG`.
-#[repr(C)]
-struct PollInfo {
-    signo: libc::c_int,
-    errno: libc::c_int,
-    code: libc::c_int,
-    details: PollDetails,
-}
-
-/// The member `_sigpoll` of the union in `siginfo_t`, with the union's alignment.
-#[repr(C)]
-struct PollDetails {
-    band: libc::c_long,
-    fd: libc::c_int,
-}
-
-/// Takes one signal of `set`, with one sigtimedwait(2).
-fn take(set: &libc::sigset_t, timeout: Option<Duration>) -> io::Result<Taken> {
-    let timeout = timeout.map(syscall::timespec);
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    // SAFETY: the set and the time-out (or null) outlive the call, which writes one siginfo.
-    match syscall!(sigtimedwait(set, info.as_mut_ptr(), timeout)) {
-        Ok(number) => {
-            // SAFETY: a siginfo is at least as large and as aligned as a PollInfo; it was zeroed, and any
-            // bytes are valid integers.
-            let info = unsafe { info.as_ptr().cast::<PollInfo>().read() };
-            Ok(Taken::Signal(Signal {
-                number,
-                fd: info.details.fd,
-                band: poll_bits(info.details.band as u32),
-            }))
-        }
-        Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(Taken::Empty),
-        Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(Taken::Interrupted),
-        Err(error) => Err(error),
-    }
-}
-
-/// Converts `si_band` to the `revents` of poll(2). The two differ in two events (`band_table` in the kernel's
-/// fs/fcntl.c): `si_band` of a hang-up always contains `POLLERR`, and `si_band` of urgent data lacks `POLLIN`.
-pub(crate) fn poll_bits(band: u32) -> i16 {
-    let mut bits = (band & 0x7fff) as i16;
-    if bits & libc::POLLHUP != 0 {
-        bits &= !libc::POLLERR;
-    }
-    if bits & libc::POLLPRI != 0 {
-        bits |= libc::POLLIN;
-    }
-    bits
 }
