@@ -50,6 +50,20 @@ const BACKLOG: isize = 4096;
 /// do not pass, for example `EPERM` of a firewall or of a seccomp filter.
 const FAILED_MOST: u32 = 16;
 
+/// How long after its begin a listener looks whether a connection waits that nobody was woken for.
+///
+/// An accept request of io_uring waits in the socket's queue as one of those of whom a connection wakes only the first
+/// (`poll_exclusive` in io_uring/opdef.c). When a worker process is killed, the kernel takes its ring apart some time after the
+/// process has ended (`io_ring_exit_work`). A connection that comes meanwhile wakes that ring and nobody else, and would
+/// wait until another one comes. The worker that takes the place of the dead one therefore looks by itself.
+const LOOKS: [Duration; 5] = [
+    Duration::from_millis(10),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(5),
+    Duration::from_secs(25),
+];
+
 /// Whether an error of accept(2) means that the listening socket is broken.
 fn is_of_the_listener(error: &io::Error) -> bool {
     let broken = [Errno::BADF, Errno::INVAL, Errno::NOTSOCK, Errno::FAULT];
@@ -162,8 +176,14 @@ impl<'n> Listener<'n> {
         };
         let (mut taken, mut failed) = (0, 0);
         let mut has_waited = true;
+        let begin = net.now();
+        let mut looks = LOOKS.map(|after| begin + after).into_iter().peekable();
+        LOOKS.iter().for_each(|after| self.conn.set_alarm(begin + *after));
         loop {
             let accepted = poll_fn(|_| {
+                if looks.next_if(|look| *look <= net.now()).is_some() {
+                    self.look_again();
+                }
                 let polled = self.poll_accept();
                 has_waited |= polled.is_pending();
                 polled
@@ -221,6 +241,16 @@ impl<'n> Listener<'n> {
             self.conn.yield_now().await;
         }
         Ok(())
+    }
+
+    /// Has the mechanism look for connections at the next wait, whether it was told of one or not.
+    fn look_again(&self) {
+        let key = self.conn.key();
+        self.conn.with(|inner, index| {
+            inner.driver.pause_accept(key, &mut inner.slots[index as usize]);
+        });
+        // It does not answer a wake-up, so it cannot be a lost race.
+        self.won.set(true);
     }
 
     /// Leaves new connections to other workers until a connection of this worker ends, or for [`ACCEPT_PAUSE`].

@@ -23,7 +23,7 @@ mod unix;
 mod workers;
 
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -81,6 +81,13 @@ impl Worker {
         S: AsyncFn(Conn<'_>) + Send + 'static,
     {
         let socket = listen(([127, 0, 0, 1], 0).into(), how).unwrap();
+        Worker::start_at(socket, options, batch, serve)
+    }
+
+    fn start_at<S>(socket: OwnedFd, options: NetOptions, batch: AcceptBatch, serve: S) -> Worker
+    where
+        S: AsyncFn(Conn<'_>) + Send + 'static,
+    {
         let address = local_address(socket.as_fd()).unwrap();
         let (send, receive) = mpsc::channel();
         let thread = thread::spawn(move || {
