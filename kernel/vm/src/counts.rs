@@ -15,7 +15,7 @@ use crate::run::{Guest, StepResult};
 use crate::{cargo, modules};
 
 /// Who waits: the name in the table, and the flags of `drover lab pipes`.
-const FORMS: [(&str, &str); 8] = [
+const FORMS: [(&str, &str); 10] = [
     ("poll", "--mechanism poll"),
     ("/dev/poll, all files", "--mechanism devpoll"),
     ("… over the hash table", "--mechanism devpoll --devpoll-model walk"),
@@ -23,7 +23,9 @@ const FORMS: [(&str, &str); 8] = [
     ("… with hints", "--mechanism devpoll --devpoll-model hints"),
     ("… as the patch: hints, table, lock", "--mechanism devpoll --devpoll-model hints,walk,lock"),
     ("… with a ready list", "--mechanism devpoll --devpoll-model ready-list"),
+    ("/dev/epoll", "--mechanism devepoll"),
     ("epoll", "--mechanism epoll"),
+    ("epoll, edge-triggered", "--mechanism epoll-et"),
 ];
 
 /// How many descriptors there are.
