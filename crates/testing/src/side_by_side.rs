@@ -34,7 +34,9 @@ pub fn side_by_side<T: Debug + Sync>(items: &[T], case: impl Fn(&T) + Sync) {
         let size = items.len().div_ceil(THREADS).max(1);
         let threads: Vec<_> = items.chunks(size).map(spawn).collect();
         let failed = threads.into_iter().filter_map(|thread| thread.join().err()).last();
-        failed.map(|panic| resume_unwind(panic));
+        if let Some(panic) = failed {
+            resume_unwind(panic);
+        }
     });
 }
 

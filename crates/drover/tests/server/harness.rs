@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use mech::fileio::{self, Backend};
@@ -217,6 +217,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Lets time pass, so that a test that asks again and again leaves the processor to the server. Nothing is ordered by it.
+pub(crate) fn pause(time: Duration) {
+    let (_sender, receiver) = mpsc::channel::<()>();
+    let _ = receiver.recv_timeout(time);
 }
 
 /// Sends a signal to a process.

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Client, PATIENCE, Server, Site, on_every_mechanism, request};
+use crate::harness::{Client, PATIENCE, Server, Site, on_every_mechanism, pause, request};
 
 /// How long a connection may be silent where that is under test.
 pub(crate) const SILENCE: &str = "500ms";
@@ -145,7 +145,7 @@ fn a_client_that_takes_too_little_is_cut_off() {
         let mut taken = 0;
         while let Ok(count @ 1..) = slow.stream().read(&mut [0; 65_536]) {
             taken += count as u64;
-            std::thread::sleep(Duration::from_millis(1));
+            pause(Duration::from_millis(1));
         }
         assert!(taken < len, "it took all of it, in its own time");
     });

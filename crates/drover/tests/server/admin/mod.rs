@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use exposition::Exposition;
 
-use crate::harness::{Client, PATIENCE, Reply, Server, Site, drover, on_every_mechanism, request};
+use crate::harness::{
+    Client, PATIENCE, Reply, Server, Site, drover, on_every_mechanism, pause, request,
+};
 
 mod exposition;
 mod page;
@@ -40,7 +42,7 @@ fn once<T>(mut look: impl FnMut() -> Option<T>) -> T {
         }
         assert!(begin.elapsed() < PATIENCE, "it does not come");
         // A look takes much of a processor, which the server needs to get there.
-        std::thread::sleep(Duration::from_millis(10));
+        pause(Duration::from_millis(10));
     }
 }
 
