@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = Plan::new(&experiment, &selection, 1, &MachineLimits::look()?)?;
     println!("{} runs, about {:.0} s", plan.runs(), plan.estimate_s);
     let options = RunOptions {
+        guest: None,
         drover,
         pools: folder.join("pools"),
         folder: folder.join("session"),

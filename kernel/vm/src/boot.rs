@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ pub struct Machine {
     pub time_limit: Duration,
     /// The emulator.
     pub emulator: PathBuf,
+    /// The file of a unix socket that is the guest's second serial line.
+    pub socket: Option<PathBuf>,
 }
 
 impl Default for Machine {
@@ -47,6 +49,7 @@ impl Default for Machine {
             boot_limit: Duration::from_secs(40),
             time_limit: Duration::from_secs(600),
             emulator: PathBuf::from("qemu-system-x86_64"),
+            socket: None,
         }
     }
 }
@@ -63,16 +66,44 @@ impl Machine {
         let has_begun = first.iter().any(|line| line == BEGIN);
         let lines = if has_begun { first } else { self.run_once(image, initramfs)? };
         if !lines.iter().any(|line| line == DONE) {
-            let last = lines.len().saturating_sub(40);
-            bail!(
-                "the guest did not end in good order; it said last:\n{}",
-                lines[last..].join("\n")
-            );
+            bail!("the guest did not end in good order; it said last:\n{}", last(&lines));
         }
         Ok(lines)
     }
 
+    /// Starts the kernel, and returns the process when its first program has begun, with the lines that it goes on to say.
+    /// A boot that hangs is tried once more.
+    pub(crate) fn start(
+        &self,
+        image: &Path,
+        initramfs: &Path,
+    ) -> anyhow::Result<(Child, Receiver<String>)> {
+        let mut lines = Vec::new();
+        for _ in 0..2 {
+            let (mut child, said) = self.spawn(image, initramfs)?;
+            let end = Instant::now() + self.boot_limit;
+            while let Ok(line) = said.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                if line == BEGIN {
+                    return Ok((child, said));
+                }
+                lines.push(line);
+            }
+            let _killed = child.kill();
+            child.wait()?;
+        }
+        bail!("the guest does not start; it said last:\n{}", last(&lines));
+    }
+
     fn run_once(&self, image: &Path, initramfs: &Path) -> anyhow::Result<Vec<String>> {
+        let (mut child, said) = self.spawn(image, initramfs)?;
+        let lines = self.listen(&said);
+        // It has ended, or is to.
+        let _killed = child.kill();
+        child.wait()?;
+        Ok(lines)
+    }
+
+    fn spawn(&self, image: &Path, initramfs: &Path) -> anyhow::Result<(Child, Receiver<String>)> {
         let mut child = self
             .command(image, initramfs)
             .spawn()
@@ -88,11 +119,7 @@ impl Machine {
                 }
             }
         });
-        let lines = self.listen(&said);
-        // It has ended, or is to.
-        let _killed = child.kill();
-        child.wait()?;
-        Ok(lines)
+        Ok((child, said))
     }
 
     /// The lines of a guest until it is off, or has taken longer than it may.
@@ -135,12 +162,20 @@ impl Machine {
         if self.counts_instructions {
             command.args(["-icount", "shift=0,sleep=off"]);
         }
+        if let Some(socket) = &self.socket {
+            command.args(["-serial", &format!("unix:{},server=on,wait=off", socket.display())]);
+        }
         command.arg("-kernel").arg(image).arg("-initrd").arg(initramfs);
         let own = "console=ttyS0 panic=-1 reboot=t loglevel=5";
         command.arg("-append").arg(format!("{own} {}", self.kernel_arguments));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         command
     }
+}
+
+/// The last lines of what a guest has said.
+fn last(lines: &[String]) -> String {
+    lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
 #[cfg(test)]

@@ -24,17 +24,9 @@ pub fn test_program(package: &str, target: &str) -> anyhow::Result<TestProgram> 
         "lib" => vec!["--lib"],
         target => vec!["--test", target],
     };
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["test", "--no-run", "--locked", "--message-format", "json"]);
-    build.args(["--package", package]).args(select);
-    let output = build.output().context("cannot run cargo")?;
-    if !output.status.success() {
-        bail!("cannot build {target}:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
+    let arguments = ["test", "--no-run", "--package", package];
     let (mut file, mut binary) = (None, None);
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+    for message in messages(&[&arguments[..], &select].concat())? {
         let executable = message["executable"].as_str().map(PathBuf::from);
         let is_test = message["profile"]["test"] == true;
         let place = if is_test { &mut file } else { &mut binary };
@@ -42,4 +34,27 @@ pub fn test_program(package: &str, target: &str) -> anyhow::Result<TestProgram> 
     }
     let file = file.with_context(|| format!("cargo names no program of {target}"))?;
     Ok(TestProgram { file, binary })
+}
+
+/// Builds the optimised binary of a package, and returns its file.
+///
+/// # Errors
+/// What cargo says.
+pub fn release_binary(package: &str) -> anyhow::Result<PathBuf> {
+    let messages = messages(&["build", "--release", "--package", package])?;
+    let programs = messages.iter().filter(|message| message["target"]["kind"][0] == "bin");
+    let file = programs.filter_map(|message| message["executable"].as_str()).next();
+    file.map(PathBuf::from).with_context(|| format!("{package} has no program"))
+}
+
+/// Runs cargo, and returns what it says of what it has built.
+fn messages(arguments: &[&str]) -> anyhow::Result<Vec<serde_json::Value>> {
+    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(arguments).args(["--locked", "--message-format", "json"]);
+    let output = build.output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("cargo {arguments:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let said = String::from_utf8_lossy(&output.stdout);
+    Ok(said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }

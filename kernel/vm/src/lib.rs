@@ -11,8 +11,10 @@
 
 pub mod boot;
 pub mod cargo;
+pub mod counts;
 pub mod initramfs;
 pub mod modules;
 pub mod packages;
+pub mod resident;
 pub mod run;
 pub mod tools;

@@ -11,6 +11,14 @@ use crate::packages::{Kernel, output};
 /// The folders of `kernel/` with a module of the same name.
 pub const ALL: &[&str] = &["devpoll", "sigperfd", "wakeq"];
 
+/// Builds all modules, and returns their files ([`build`]).
+///
+/// # Errors
+/// What the compiler says.
+pub fn build_all(sources: &Path, kernel: &Kernel, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    ALL.iter().map(|module| build(module, sources, kernel, folder)).collect()
+}
+
 /// Builds a module of the folder `sources` (`kernel/`) in `folder`. Returns its file.
 ///
 /// # Errors

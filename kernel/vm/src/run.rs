@@ -9,6 +9,14 @@ use crate::boot::{BEGIN, DONE, Machine};
 use crate::initramfs::Archive;
 use crate::packages::Kernel;
 
+/// The beginning of a guest's script: file systems, and the network of the guest alone.
+pub(crate) const PREPARATION: &str = "#!/bin/busybox sh\n\
+    export PATH=/bin HOME=/tmp RUST_BACKTRACE=1\n\
+    /bin/busybox --install -s /bin 2>/dev/null\n\
+    mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev\n\
+    mount -t tmpfs tmpfs /tmp; mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
+    ip link set lo up\n";
+
 /// What a guest loads and runs.
 #[derive(Clone, Debug, Default)]
 pub struct Guest {
@@ -44,6 +52,18 @@ impl Guest {
         machine: &Machine,
         folder: &Path,
     ) -> anyhow::Result<Vec<StepResult>> {
+        let initramfs = self.pack(&self.init(), kernel, folder)?;
+        let lines = machine.run(&kernel.image(), &initramfs)?;
+        Ok(self.steps.iter().map(|(name, _)| StepResult::among(&lines, name)).collect())
+    }
+
+    /// Writes the guest's file system, whose first program is the shell's script `init`, and returns its file.
+    pub(crate) fn pack(
+        &self,
+        init: &str,
+        kernel: &Kernel,
+        folder: &Path,
+    ) -> anyhow::Result<PathBuf> {
         let mut archive = Archive::with_shell()?;
         for module in &self.modules {
             let content = fs::read(module).with_context(|| module.display().to_string())?;
@@ -57,32 +77,29 @@ impl Guest {
             archive.folder(&folder.display().to_string());
         }
         let initramfs = folder.join(format!("{}.cpio", kernel.release));
-        archive.write(&self.init(), &initramfs)?;
-        let lines = machine.run(&kernel.image(), &initramfs)?;
-        Ok(self.steps.iter().map(|(name, _)| StepResult::among(&lines, name)).collect())
+        archive.write(init, &initramfs)?;
+        Ok(initramfs)
     }
 
     /// The script of the guest's first program.
     fn init(&self) -> String {
-        let mut script = "#!/bin/busybox sh\n\
-                          export PATH=/bin HOME=/tmp RUST_BACKTRACE=1\n\
-                          /bin/busybox --install -s /bin 2>/dev/null\n\
-                          mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev\n\
-                          mount -t tmpfs tmpfs /tmp; mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
-                          ip link set lo up\n"
-            .to_owned();
+        let mut script = PREPARATION.to_owned();
         script += &format!("echo; echo '{BEGIN}'\n");
-        let modules = self.modules.iter().map(|module| {
-            let name = file_name(module);
-            (format!("load {name}"), format!("insmod /modules/{name}"))
-        });
-        for (name, command) in modules.chain(self.steps.iter().cloned()) {
+        for (name, command) in self.loading().chain(self.steps.iter().cloned()) {
             script += &format!(
                 "echo 'guest: step {name}'\n( {command} ) 2>&1\nstatus=$?; echo\n\
                  echo \"guest: status $status of {name}\"\n"
             );
         }
         script + &format!("echo '{DONE}'\npoweroff -f\n")
+    }
+
+    /// The commands that load the modules, by name.
+    pub(crate) fn loading(&self) -> impl Iterator<Item = (String, String)> {
+        self.modules.iter().map(|module| {
+            let name = file_name(module);
+            (format!("load {name}"), format!("insmod /modules/{name}"))
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use anyhow::{Context, bail};
 use mech::accept::{self, Strategy};
 use mech::fileio::Backend;
-use mech::mechanisms::{self, Mechanism};
+use mech::mechanisms::{self, DevPollModel, Mechanism};
 
 use usage::UsageError;
 
@@ -150,4 +150,18 @@ fn usable() -> impl Iterator<Item = &'static Mechanism> {
 /// `names` with commas between them.
 pub(super) fn names<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.collect::<Vec<_>>().join(", ")
+}
+
+/// Reads the parts, separated by commas, or `none`.
+pub(super) fn devpoll_model(text: &str) -> Result<DevPollModel, String> {
+    let part = |name: &str| match name {
+        "none" => Ok(DevPollModel::empty()),
+        "apart" => Ok(DevPollModel::APART),
+        "hints" => Ok(DevPollModel::HINTS),
+        "walk" => Ok(DevPollModel::WALK),
+        "lock" => Ok(DevPollModel::LOCK),
+        "ready-list" => Ok(DevPollModel::READY_LIST),
+        _ => Err("write none, or some of hints,walk,lock,apart,ready-list".to_string()),
+    };
+    text.split(',').try_fold(DevPollModel::empty(), |model, name| Ok(model | part(name)?))
 }

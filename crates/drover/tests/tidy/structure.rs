@@ -16,7 +16,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("server", &["sys", "usage", "http1", "mech"]),
     ("load", &["sys", "usage", "http1", "mech"]),
     ("lab", &["sys", "mech", "waiters"]),
-    ("drover", &["sys", "usage", "http1", "mech", "waiters", "server", "load", "lab"]),
+    ("drover", &["sys", "usage", "http1", "mech", "waiters", "server", "load", "lab", "vm"]),
 ];
 
 /// The crates of the workspace that a crate uses, by its manifest.

@@ -141,6 +141,9 @@ impl MachineLimits {
 #[must_use]
 pub fn pipe_descriptors(subject: &SubjectSpec, levels: &BTreeMap<String, Level>) -> Option<u64> {
     let Some(SubjectKind::Pipes(pipes)) = subject.kind() else { return None };
+    if pipes.guest {
+        return None;
+    }
     Some(2 * pipes.count.resolve(levels).ok()? + OTHER_DESCRIPTORS)
 }
 
@@ -218,6 +221,8 @@ fn mechanisms(
 /// The way of waiting of a subject that this kernel lacks, or that is unknown.
 fn waiting(subject: &SubjectSpec) -> Option<String> {
     match subject.kind()? {
+        // The guest's kernel is another one.
+        SubjectKind::Pipes(pipes) if pipes.guest => None,
         SubjectKind::Pipes(pipes) => match Waiting::by_name(&pipes.by) {
             Some(waiting) => waiting.probe().err().map(|why| format!("{}: {why}", pipes.by)),
             None => Some(format!("no mechanism is called {:?} that could watch pipes", pipes.by)),

@@ -82,6 +82,7 @@ impl Session<'_> {
             counters: kinds.contains(&InstrumentName::Counters).then_some(counters.as_path()),
             notes_access: false,
             descriptors: self.descriptors(subject, &cell.levels),
+            guest: self.options.guest.as_deref(),
         };
         let pools = self.pools();
         scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));

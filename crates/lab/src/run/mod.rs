@@ -37,6 +37,8 @@ pub struct RunOptions {
     pub is_forced: bool,
     /// The flag that ends the session.
     pub interrupt: Interrupt,
+    /// The socket of the virtual machine that runs subjects with `guest = true`, if there is one.
+    pub guest: Option<PathBuf>,
 }
 
 /// Events while a session runs.

@@ -37,6 +37,7 @@ impl Unkept<'_> {
         // containers.
         let _ = std::fs::remove_dir_all(&self.folder);
         let options = RunOptions {
+            guest: None,
             drover: self.drover.to_owned(),
             folder: self.folder.clone(),
             pools: self.pools.to_owned(),

@@ -27,6 +27,8 @@ pub struct SessionSettings {
     pub is_forced: bool,
     /// The flag that ends the session.
     pub interrupt: Interrupt,
+    /// The socket of the virtual machine that runs subjects with `guest = true`, if there is one.
+    pub guest: Option<PathBuf>,
 }
 
 /// Events while a session runs.
@@ -204,6 +206,7 @@ impl Running<'_> {
             resumes: own.join(journal::PLAN).exists(),
             is_forced: self.settings.is_forced,
             interrupt: self.settings.interrupt.clone(),
+            guest: self.settings.guest.clone(),
             folder: own,
         };
         let Planned { experiment, selection, plan, .. } = &planned;

@@ -171,6 +171,14 @@ pub struct Pipes {
     pub by: String,
     /// How many pipes are registered.
     pub count: CountSetting,
+    /// The parts of /dev/poll, for `by = "devpoll"`: some of `hints`, `walk`, `lock`, `apart`, `ready-list`, separated by commas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<String>,
+    /// Whether the thread runs in a virtual machine (`drover lab run --vm`), with the real devices, on one processor whose clock
+    /// counts instructions: a nanosecond of the result is a guest's instruction, and each wait is timed. Without a virtual
+    /// machine the subject is not testable.
+    #[serde(default)]
+    pub guest: bool,
 }
 
 /// Resource limits of the subject (getrlimit(2)). A limit that is missing here is not changed.

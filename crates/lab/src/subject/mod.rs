@@ -63,6 +63,8 @@ pub struct Scene<'a> {
     pub notes_access: bool,
     /// The most descriptors of each process of the run, if that is more than the lab's own limit.
     pub descriptors: Option<u64>,
+    /// The socket of the virtual machine for subjects with `guest = true`, if there is one.
+    pub guest: Option<&'a Path>,
 }
 
 /// A kind of subject.

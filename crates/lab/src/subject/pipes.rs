@@ -39,7 +39,20 @@ impl PipeSet<'_> {
             count.resolve(scene.levels).map_err(Failure::failed).map(|count| count.to_string())
         };
         let mut command = Command::new(scene.drover);
-        command.args(["lab", "pipes", "--mechanism", &self.pipes.by]);
+        if self.pipes.guest {
+            let Some(guest) = scene.guest else {
+                return Err(Failure::not_testable(
+                    "it runs in a virtual machine: 'drover lab run --vm'",
+                ));
+            };
+            command.args(["lab", "guest"]).arg(guest).args(["lab", "pipes", "--time-waits"]);
+        } else {
+            command.args(["lab", "pipes"]);
+        }
+        command.args(["--mechanism", &self.pipes.by]);
+        if let Some(parts) = &self.pipes.parts {
+            command.args(["--devpoll-model", parts]);
+        }
         command.args(["--pipes", &resolve(&self.pipes.count)?]);
         command.args(["--active", &resolve(&self.tokens.active)?]);
         if let Some(writes) = &self.tokens.writes {
@@ -47,7 +60,7 @@ impl PipeSet<'_> {
         }
         command.args(["--warmup", &format!("{}ms", self.warm_up.as_millis())]);
         command.args(["--window", &format!("{}ms", window.as_millis())]);
-        if let Some(cpu) = scene.placement.subject.first() {
+        if let Some(cpu) = scene.placement.subject.first().filter(|_| !self.pipes.guest) {
             command.args(["--cpu", &cpu.to_string()]);
         }
         Ok(command)

@@ -53,6 +53,7 @@ fn start<T>(
     let guard = Arc::new(Guard::start().unwrap());
     let levels = BTreeMap::from([("n".to_string(), Level::Number(41.0))]);
     let scene = Scene {
+        guest: None,
         drover: Path::new("drover"),
         guard: &guard,
         interrupt: &Interrupt::default(),

@@ -78,6 +78,7 @@ fn run_in(
     let selection = Selection::new(experiment, "quick", &Overrides::default()).unwrap();
     let plan = Plan::new(experiment, &selection, 7, &MachineLimits::look().unwrap()).unwrap();
     let options = RunOptions {
+        guest: None,
         drover: drover.to_owned(),
         folder: folder.join("session"),
         pools: folder.join("pools"),

@@ -176,6 +176,7 @@ fn an_interrupted_session_ends_readably() {
     let plan = Plan::new(&experiment, &selection, 7, &MachineLimits::look().unwrap()).unwrap();
     let interrupt = Interrupt::default();
     let options = RunOptions {
+        guest: None,
         drover,
         folder: folder.path().join("session"),
         pools: folder.path().join("pools"),
@@ -202,6 +203,7 @@ fn a_session_whose_time_is_over_has_whole_rounds() {
     let selection = Selection::new(&experiment, "quick", &overrides).unwrap();
     let plan = Plan::new(&experiment, &selection, 7, &MachineLimits::look().unwrap()).unwrap();
     let options = RunOptions {
+        guest: None,
         drover,
         folder: folder.path().join("session"),
         pools: folder.path().join("pools"),

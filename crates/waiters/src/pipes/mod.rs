@@ -12,7 +12,7 @@ mod tokens;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use mech::mechanisms::{self, Mechanism};
+use mech::mechanisms::{self, Mechanism, MechanismOptions};
 use serde::{Deserialize, Serialize};
 use sys::process;
 
@@ -85,6 +85,10 @@ pub struct PipeRun {
     pub window: Duration,
     /// The processor of the thread; `None`: any.
     pub cpu: Option<usize>,
+    /// The options of the mechanism.
+    pub options: MechanismOptions,
+    /// Whether each wait is timed, at the price of two looks at the clock.
+    pub times_waits: bool,
 }
 
 /// The result of a [`PipeRun`].
@@ -116,6 +120,9 @@ pub struct PipeRecord {
     pub cpu_s: f64,
     /// The length of the window, in seconds.
     pub window_s: f64,
+    /// The median length of a wait, in nanoseconds of the clock, if waits were timed. In a guest that counts instructions,
+    /// an instruction takes a nanosecond.
+    pub wait_median_ns: Option<f64>,
     /// How many bytes per event the waiting system calls copied between kernel and user space. Computed from
     /// the number of calls and their arguments; `None` for a mechanism whose arguments are unknown here.
     pub copied_per_event: Option<f64>,
@@ -130,6 +137,8 @@ pub struct PipeRecord {
 struct Round {
     /// See [`PipeRecord::spurious`].
     spurious: u64,
+    /// How long the wait was, if waits are timed.
+    waited: Option<Duration>,
 }
 
 /// A way to learn which pipes have tokens, and to read them.
@@ -158,7 +167,7 @@ impl PipeRun {
         let mut tokens = Tokens::open(self.pipes, self.active, self.writes, blocking)?;
         let mut reader: Box<dyn Reader> = match self.waiting {
             Waiting::By(by) if blocking => Box::new(Completions::open(by, &tokens)?),
-            Waiting::By(by) => Box::new(Dispatched::open(by, &tokens)?),
+            Waiting::By(by) => Box::new(Dispatched::open(by, self, &tokens)?),
             Waiting::Busy => Box::new(Busy::default()),
         };
         let mut record = PipeRecord {
@@ -226,12 +235,14 @@ impl PipeRun {
         let (passed_before, cpu_before) = (tokens.passed(), process::thread_cpu_time());
         let start = Instant::now();
         let (mut last, mut passed) = (start, passed_before);
+        let mut waits = Vec::new();
         // In a batch, at least as many tokens are passed on as there are.
         let fewest = u64::from(self.active) * u64::from(self.writes);
         loop {
             let round = reader.turn(tokens)?;
             record.waits += 1;
             record.spurious += round.spurious;
+            waits.extend(round.waited.map(|waited| waited.as_nanos() as f64));
             let (now, events) = (Instant::now(), tokens.passed() - passed);
             if events >= fewest && now - last >= self.window / BATCHES {
                 record.event_us.push(microseconds(now - last) / events as f64);
@@ -250,6 +261,8 @@ impl PipeRun {
         sorted.sort_by(f64::total_cmp);
         record.event_min_us = sorted[0];
         record.event_median_us = median(&sorted);
+        waits.sort_by(f64::total_cmp);
+        record.wait_median_ns = (!waits.is_empty()).then(|| median(&waits));
         Ok(())
     }
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mech::Key;
-use mech::mechanisms::{Features, Mechanism, MechanismOptions};
+use mech::mechanisms::{Features, Mechanism};
 use mech::readiness::{Event, Interest, Readiness};
 
 use super::tokens::Tokens;
-use super::{Reader, Round};
+use super::{PipeRun, Reader, Round};
 
 /// How long a wait may last without a readable pipe before the run fails. There are always tokens in pipes, so
 /// such a wait means that a token or an event is lost.
@@ -22,11 +22,16 @@ pub(super) struct Dispatched {
     queues_requests: bool,
     events: Vec<Event>,
     buffer: Vec<u8>,
+    times_waits: bool,
 }
 
 impl Dispatched {
-    pub(super) fn open(by: &Mechanism, tokens: &Tokens) -> anyhow::Result<Dispatched> {
-        let mut options = MechanismOptions::default();
+    pub(super) fn open(
+        by: &Mechanism,
+        run: &PipeRun,
+        tokens: &Tokens,
+    ) -> anyhow::Result<Dispatched> {
+        let mut options = run.options;
         options.events_per_wait = options.events_per_wait.max(tokens.active());
         let mechanism =
             by.open(&options).with_context(|| format!("{} cannot be set up", by.name))?;
@@ -36,6 +41,7 @@ impl Dispatched {
             queues_requests: by.waits_with.contains(&"io_uring_enter"),
             events: Vec::new(),
             buffer: vec![0; tokens.room()],
+            times_waits: run.times_waits,
         })
     }
 }
@@ -66,7 +72,8 @@ impl Reader for Dispatched {
         if self.events.is_empty() && start.elapsed() >= TOKEN_TIMEOUT {
             bail!("no pipe became readable for {TOKEN_TIMEOUT:?}");
         }
-        let mut round = Round::default();
+        let waited = self.times_waits.then(|| start.elapsed());
+        let mut round = Round { waited, ..Round::default() };
         for event in &self.events {
             let pipe = event.key.slot as usize;
             // A late report may be of a pipe that has been emptied since, and perhaps filled again.

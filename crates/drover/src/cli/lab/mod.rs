@@ -3,6 +3,7 @@
 mod calibrate;
 mod compare;
 mod decide;
+mod guest;
 mod list;
 mod report;
 mod run;
@@ -65,6 +66,11 @@ enum Action {
     /// The lab runs this command for subjects of the kind 'pipes'
     #[command(hide = true)]
     Pipes(subject::pipes::Args),
+    /// Run a command of drover in the guest of a session
+    ///
+    /// The lab runs this command for subjects with 'guest = true'
+    #[command(hide = true)]
+    Guest(guest::Args),
 }
 
 /// Runs `drover lab`.
@@ -83,6 +89,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Trace(args)) => trace::run(args),
         Some(Action::Herd(args)) => subject::herd::run(args),
         Some(Action::Pipes(args)) => subject::pipes::run(args),
+        Some(Action::Guest(args)) => guest::run(&args),
     }
 }
 

@@ -13,6 +13,7 @@ use lab::session::{Session, SessionRequest};
 use lab::spec::experiment::QUICK;
 
 use super::OUT;
+use super::guest;
 use super::session::live::Live;
 use super::session::{conclude, conduct, settings, verdict};
 use crate::cli::auto_or::OnOff;
@@ -55,6 +56,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "127.0.0.1:0")]
     live: Option<SocketAddr>,
+
+    /// Boot a virtual machine for the subjects that are described with 'guest = true'
+    ///
+    /// The machine is emulated, has one processor, runs Linux 6.12 with the modules of kernel/, and counts
+    /// instructions: see kernel/scans.toml. Needs Drover's sources and Debian's packages; see docs/kernel.md
+    #[arg(long)]
+    vm: bool,
 
     /// Continue an interrupted session: the session in FOLDER, or the newest session
     #[arg(long, value_name = "FOLDER", num_args = 0..=1)]
@@ -121,6 +129,7 @@ pub(super) fn quick() -> anyhow::Result<()> {
         out: None,
         pools: None,
         live: None,
+        vm: false,
         resume: None,
         force: false,
     })
@@ -137,7 +146,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         }
     };
     let live = args.live.map(|listen| Live::start(&out, listen)).transpose()?;
-    let settings = settings(out, args.pools, args.force)?;
+    let mut settings = settings(out, args.pools, args.force)?;
+    // It is ended when the session has.
+    let guest = args.vm.then(|| guest::boot(&settings.out)).transpose()?;
+    settings.guest = guest.as_ref().map(|guest| guest.socket().to_owned());
     let outcome = conduct(session, &settings, live.as_ref())?;
     conclude(&outcome)?;
     if let Some(live) = live {

@@ -17,7 +17,7 @@ use super::remembered::Remembered;
 use super::request_flags::{LIMITS, RequestFlags};
 use super::response_flags::{ResponseFlags, SERVING};
 use crate::cli::auto_or::{
-    AutoOr, OnOff, mechanism, mechanism_names, names, strategy, strategy_names,
+    AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::{unix_socket, with_host};
 use server::{
@@ -607,19 +607,6 @@ fn send_budget(text: &str) -> Result<SendBudgetFlag, String> {
             Ok(SendBudgetFlag(NonZeroU64::new(bytes as u64)))
         }
     }
-}
-
-fn devpoll_model(text: &str) -> Result<DevPollModel, String> {
-    let part = |name: &str| match name {
-        "none" => Ok(DevPollModel::empty()),
-        "apart" => Ok(DevPollModel::APART),
-        "hints" => Ok(DevPollModel::HINTS),
-        "walk" => Ok(DevPollModel::WALK),
-        "lock" => Ok(DevPollModel::LOCK),
-        "ready-list" => Ok(DevPollModel::READY_LIST),
-        _ => Err("write none, or some of hints,walk,lock,apart,ready-list".to_string()),
-    };
-    text.split(',').try_fold(DevPollModel::empty(), |model, name| Ok(model | part(name)?))
 }
 
 fn accept_batch(text: &str) -> Result<AcceptBatch, String> {

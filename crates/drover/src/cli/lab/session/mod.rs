@@ -42,6 +42,7 @@ pub(in crate::cli) fn settings(
         out,
         is_forced,
         interrupt: Interrupt::on_signals()?,
+        guest: None,
     })
 }
 

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use mech::mechanisms::{DevPollModel, MechanismOptions};
 use waiters::pipes::{PipeRun, Waiting};
 
+use crate::cli::auto_or::devpoll_model;
 use crate::cli::stdout::stdout;
 use usage::duration;
 
@@ -39,6 +41,14 @@ pub(in crate::cli::lab) struct Args {
     /// The processor of the thread
     #[arg(long, value_name = "CPU")]
     cpu: Option<usize>,
+
+    /// The parts of /dev/poll, for --mechanism devpoll (as for 'drover serve')
+    #[arg(long, value_name = "PARTS", default_value = "none", value_parser = devpoll_model)]
+    devpoll_model: DevPollModel,
+
+    /// Time each wait
+    #[arg(long)]
+    time_waits: bool,
 }
 
 /// Runs `drover lab pipes`: a line of JSON on stdout.
@@ -51,6 +61,8 @@ pub(in crate::cli::lab) fn run(args: Args) -> anyhow::Result<()> {
         warm_up: args.warmup,
         window: args.window,
         cpu: args.cpu,
+        options: MechanismOptions::default().with_devpoll(args.devpoll_model),
+        times_waits: args.time_waits,
     };
     let record = run.measure()?;
     writeln!(stdout(), "{}", serde_json::to_string(&record)?)?;
