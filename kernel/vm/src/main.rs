@@ -14,7 +14,7 @@ use vm::{cargo, counts, modules, tools};
 const CHECKS: &str = "slub_debug=FZPU init_on_free=1 panic_on_warn=1";
 
 /// The mechanisms that modules make real.
-const REAL: &[&str] = &["devpoll", "rtsig-batch", "rtsig-per-fd", "devepoll"];
+const REAL: &[&str] = &["devpoll", "devepoll"];
 
 /// What runs over each of [`REAL`]: a package, its test program, and which tests; `NAME`: those with the mechanism's name.
 const SUITES: &[(&str, &str, &str)] = &[
@@ -24,8 +24,14 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("drover", "server", "two_thousand_kept_connections"),
 ];
 
-/// A test program over a module that is no mechanism.
-const WAIT_QUEUE: (&str, &str) = ("drover-mech", "wait_queue_kernel");
+/// What runs beside that over /dev/wakeq and /dev/sigperfd: a package, its test program, the mechanism, and which tests.
+const OTHERS: &[(&str, &str, &str, &str)] = &[
+    ("drover-mech", "wait_queue_kernel", "", ""),
+    ("drover-mech", "lib", "rtsig-per-fd", "rtsig_per_fd"),
+    ("drover-mech", "conformance", "rtsig-per-fd", ""),
+    ("drover-mech", "net", "rtsig-per-fd", ""),
+    ("drover-mech", "conformance", "rtsig-batch", ""),
+];
 
 /// Builds the modules of kernel/ for Debian's kernels, and runs the tests over them in emulated machines
 #[derive(Debug, Parser)]
@@ -124,9 +130,11 @@ fn suites() -> anyhow::Result<Guest> {
         folders: vec![sources().join("../crates/mech").canonicalize()?],
         ..Guest::default()
     };
-    let (package, suite) = WAIT_QUEUE;
-    guest.programs.push((suite.to_owned(), cargo::test_program(package, suite)?.file));
-    guest.steps.push((suite.to_owned(), suite.to_owned()));
+    for &(package, suite, mechanism, filter) in OTHERS {
+        guest.programs.push((suite.to_owned(), cargo::test_program(package, suite)?.file));
+        let command = format!("DROVER_MECHANISM={mechanism} {suite} {filter}");
+        guest.steps.push((format!("{suite} {mechanism}").trim().to_owned(), command));
+    }
     for &(package, suite, filter) in SUITES {
         let program = cargo::test_program(package, suite)?;
         guest.programs.push((suite.to_owned(), program.file));
