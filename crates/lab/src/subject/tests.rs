@@ -47,11 +47,11 @@ fn description(command: &str, more: &str) -> SubjectSpec {
 }
 
 /// Calls a function with a scene at level 41 of the factor `n`.
-fn on_scene<T>(act: impl FnOnce(&mut Scene<'_>) -> T) -> T {
+fn on_scene<T>(act: impl FnOnce(&Scene<'_>) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
     let guard = Arc::new(Guard::start().unwrap());
     let levels = BTreeMap::from([("n".to_string(), Level::Number(41.0))]);
-    let mut scene = Scene {
+    let scene = Scene {
         guest: None,
         drover: Path::new("drover"),
         guard: &guard,
@@ -67,7 +67,7 @@ fn on_scene<T>(act: impl FnOnce(&mut Scene<'_>) -> T) -> T {
         notes_access: false,
         descriptors: None,
     };
-    act(&mut scene)
+    act(&scene)
 }
 
 /// Starts a subject at level 41 of the factor `n`, and calls a function with it.
@@ -175,8 +175,9 @@ fn pipes_of_a_guest_are_measured_there_and_not_testable_without_one() {
         let program = scene.work.join("drover");
         fs::write(&program, "#!/bin/sh\necho \"{\\\"called\\\": \\\"$*\\\"}\"\n").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        (scene.drover, scene.guest) = (&program, Some(Path::new("/socket")));
-        let called = set.measure(scene, Duration::ZERO).unwrap().result["called"].to_string();
+        let guest = Some(Path::new("/socket"));
+        let scene = Scene { drover: &program, guest, ..*scene };
+        let called = set.measure(&scene, Duration::ZERO).unwrap().result["called"].to_string();
         for expected in ["lab guest /socket lab pipes", "--devpoll-model hints", "--pipes 41"] {
             assert!(called.contains(expected), "{called}");
         }
