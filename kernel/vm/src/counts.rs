@@ -70,12 +70,12 @@ fn steps() -> Vec<(String, String)> {
     steps
 }
 
-/// The median length of a wait, which the step's result tells.
+/// The mean length of a wait, which the step's result tells.
 fn instructions(step: &StepResult) -> anyhow::Result<f64> {
     let result = step.lines.iter().find(|line| line.starts_with('{'));
     let told = || {
         let result: serde_json::Value = serde_json::from_str(result?).ok()?;
-        result["wait_median_ns"].as_f64()
+        result["wait_mean_ns"].as_f64()
     };
     told().with_context(|| format!("{} has no result:\n{}", step.name, step.lines.join("\n")))
 }
@@ -141,7 +141,7 @@ mod tests {
             status: Some(0),
             lines: vec![line.to_owned()],
         };
-        assert_eq!(instructions(&said("{\"wait_median_ns\": 15000.0}")).unwrap(), 15000.0);
+        assert_eq!(instructions(&said("{\"wait_mean_ns\": 15000.0}")).unwrap(), 15000.0);
         let error = instructions(&said("Killed")).unwrap_err().to_string();
         assert!(error.contains("poll, 100") && error.contains("Killed"), "{error}");
     }

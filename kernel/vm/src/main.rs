@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use vm::boot::Machine;
@@ -32,6 +33,23 @@ const OTHERS: &[(&str, &str, &str, &str)] = &[
     ("drover-mech", "net", "rtsig-per-fd", ""),
     ("drover-mech", "conformance", "rtsig-batch", ""),
 ];
+
+/// The tests of what serves and loads: a package, and its test program.
+const EVERYTHING: &[(&str, &str)] = &[
+    ("drover-sys", "lib"),
+    ("drover-mech", "lib"),
+    ("drover-mech", "conformance"),
+    ("drover-mech", "net"),
+    ("drover-mech", "accept"),
+    ("drover-waiters", "lib"),
+    ("drover-server", "lib"),
+    ("drover-load", "lib"),
+    ("drover", "server"),
+    ("drover", "load"),
+];
+
+/// How long all tests may take in an emulated machine.
+const HOURS: Duration = Duration::from_secs(2 * 3600);
 
 /// Builds the modules of kernel/ for Debian's kernels, and runs the tests over them in emulated machines
 #[derive(Debug, Parser)]
@@ -66,6 +84,8 @@ struct Args {
 enum Job {
     /// The suites of mech over the real devices, and a server with 2,000 connections
     Suites,
+    /// All tests of what serves and loads, over every mechanism: takes half an hour
+    Everything,
     /// The instructions of a wait with one ready descriptor of many, by mechanism, in two guests
     Counts,
 }
@@ -103,7 +123,10 @@ impl Job {
             return counts::compare(kernel, &sources(), folder);
         }
         let machine = Machine { kernel_arguments: CHECKS.to_owned(), ..Machine::default() };
-        let mut guest = suites()?;
+        let (mut guest, machine) = match self {
+            Job::Everything => (everything()?, Machine { time_limit: HOURS, ..machine }),
+            Job::Suites | Job::Counts => (suites()?, machine),
+        };
         guest.modules = modules::build_all(&sources(), kernel, folder)?;
         let mut passed = true;
         for step in guest.run(kernel, &machine, folder)? {
@@ -145,6 +168,21 @@ fn suites() -> anyhow::Result<Guest> {
             let command = format!("DROVER_MECHANISM={mechanism} {suite} {filter}");
             guest.steps.push((format!("{suite} {mechanism}"), command));
         }
+    }
+    Ok(guest)
+}
+
+/// Every test of [`EVERYTHING`], over every mechanism that the kernel has.
+fn everything() -> anyhow::Result<Guest> {
+    let mut guest = Guest::default();
+    for &(package, suite) in EVERYTHING {
+        let program = cargo::test_program(package, suite)?;
+        let name = format!("{package}-{suite}");
+        let home = sources().join("../crates").join(package.trim_start_matches("drover-"));
+        guest.folders.push(home.canonicalize()?);
+        guest.steps.push((name.clone(), format!("ulimit -n 65536; {name}")));
+        guest.programs.push((name, program.file));
+        guest.programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
     }
     Ok(guest)
 }

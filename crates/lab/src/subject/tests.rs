@@ -2,9 +2,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::spec::SubjectSpec;
+use crate::spec::load::TokenSpec;
 
 /// The environment variable that makes the test binary a server: `PORT STATUS`.
 const ROLE: &str = "LAB_TEST_SERVER";
@@ -44,11 +46,8 @@ fn description(command: &str, more: &str) -> SubjectSpec {
     toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Starts a subject at level 41 of the factor `n`, and calls a function with it.
-fn start<T>(
-    description: &SubjectSpec,
-    look: impl FnOnce(Result<Running, Failure>, &Path) -> T,
-) -> T {
+/// Calls a function with a scene at level 41 of the factor `n`.
+fn on_scene<T>(act: impl FnOnce(&Scene<'_>) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
     let guard = Arc::new(Guard::start().unwrap());
     let levels = BTreeMap::from([("n".to_string(), Level::Number(41.0))]);
@@ -68,8 +67,16 @@ fn start<T>(
         notes_access: false,
         descriptors: None,
     };
+    act(&scene)
+}
+
+/// Starts a subject at level 41 of the factor `n`, and calls a function with it.
+fn start<T>(
+    description: &SubjectSpec,
+    look: impl FnOnce(Result<Running, Failure>, &Path) -> T,
+) -> T {
     let words = description.command.as_deref().unwrap();
-    look(Command { subject: description, words }.start(&scene), folder.path())
+    on_scene(|scene| look(Command { subject: description, words }.start(scene), scene.work))
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -148,5 +155,32 @@ fn what_does_not_start_is_quoted() {
     });
     start(&description("['sh', '{colour}']", ""), |running, _| {
         assert!(running.unwrap_err().to_string().contains("{colour}"));
+    });
+}
+
+#[test]
+fn pipes_of_a_guest_are_measured_there_and_not_testable_without_one() {
+    let text = "pipes = { by = 'devpoll', count = '{n}', parts = 'hints', guest = true }";
+    let subject: SubjectSpec = toml::from_str(text).unwrap();
+    let pipes = subject.pipes.as_ref().unwrap();
+    let tokens: TokenSpec = toml::from_str("active = 1").unwrap();
+    let set = PipeSet { subject: &subject, pipes, tokens: &tokens, warm_up: Duration::ZERO };
+    on_scene(|scene| {
+        let failure = set.measure(scene, Duration::ZERO).unwrap_err();
+        assert!(
+            matches!(&failure, Failure::NotTestable(why) if why.contains("--vm")),
+            "{failure:?}"
+        );
+        // A program that tells how it was called.
+        let program = scene.work.join("drover");
+        fs::write(&program, "#!/bin/sh\necho \"{\\\"called\\\": \\\"$*\\\"}\"\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let guest = Some(Path::new("/socket"));
+        let scene = Scene { drover: &program, guest, ..*scene };
+        let called = set.measure(&scene, Duration::ZERO).unwrap().result["called"].to_string();
+        for expected in ["lab guest /socket lab pipes", "--devpoll-model hints", "--pipes 41"] {
+            assert!(called.contains(expected), "{called}");
+        }
+        assert!(!called.contains("--cpu"), "{called}");
     });
 }

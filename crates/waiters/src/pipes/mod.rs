@@ -120,9 +120,10 @@ pub struct PipeRecord {
     pub cpu_s: f64,
     /// The length of the window, in seconds.
     pub window_s: f64,
-    /// The median length of a wait, in nanoseconds of the clock, if waits were timed. In a guest that counts instructions,
-    /// an instruction takes a nanosecond.
-    pub wait_median_ns: Option<f64>,
+    /// The mean length of a wait, in nanoseconds of the clock, if waits were timed. In a guest that counts instructions, an
+    /// instruction takes a nanosecond. With a single active pipe the token is in the first pipe and in the middle one in
+    /// turn.
+    pub wait_mean_ns: Option<f64>,
     /// How many bytes per event the waiting system calls copied between kernel and user space. Computed from
     /// the number of calls and their arguments; `None` for a mechanism whose arguments are unknown here.
     pub copied_per_event: Option<f64>,
@@ -137,8 +138,8 @@ pub struct PipeRecord {
 struct Round {
     /// See [`PipeRecord::spurious`].
     spurious: u64,
-    /// How long the wait was, if waits are timed.
-    waited: Option<Duration>,
+    /// How long the wait was; nothing unless waits are timed.
+    waited: Duration,
 }
 
 /// A way to learn which pipes have tokens, and to read them.
@@ -235,14 +236,14 @@ impl PipeRun {
         let (passed_before, cpu_before) = (tokens.passed(), process::thread_cpu_time());
         let start = Instant::now();
         let (mut last, mut passed) = (start, passed_before);
-        let mut waits = Vec::new();
+        let mut waited = Duration::ZERO;
         // In a batch, at least as many tokens are passed on as there are.
         let fewest = u64::from(self.active) * u64::from(self.writes);
         loop {
             let round = reader.turn(tokens)?;
             record.waits += 1;
             record.spurious += round.spurious;
-            waits.extend(round.waited.map(|waited| waited.as_nanos() as f64));
+            waited += round.waited;
             let (now, events) = (Instant::now(), tokens.passed() - passed);
             if events >= fewest && now - last >= self.window / BATCHES {
                 record.event_us.push(microseconds(now - last) / events as f64);
@@ -261,8 +262,8 @@ impl PipeRun {
         sorted.sort_by(f64::total_cmp);
         record.event_min_us = sorted[0];
         record.event_median_us = median(&sorted);
-        waits.sort_by(f64::total_cmp);
-        record.wait_median_ns = (!waits.is_empty()).then(|| median(&waits));
+        let mean = waited.as_nanos() as f64 / record.waits as f64;
+        record.wait_mean_ns = self.times_waits.then_some(mean);
         Ok(())
     }
 }

@@ -72,7 +72,7 @@ impl Reader for Dispatched {
         if self.events.is_empty() && start.elapsed() >= TOKEN_TIMEOUT {
             bail!("no pipe became readable for {TOKEN_TIMEOUT:?}");
         }
-        let waited = self.times_waits.then(|| start.elapsed());
+        let waited = if self.times_waits { start.elapsed() } else { Duration::ZERO };
         let mut round = Round { waited, ..Round::default() };
         for event in &self.events {
             let pipe = event.key.slot as usize;
