@@ -53,7 +53,7 @@ impl Site {
     pub(crate) fn filled() -> Site {
         let site = Site::new();
         site.write("index.html", &text(1, 5000));
-        site.write("a/app.js", &text(2, 90_000));
+        site.write("a/app.js", &text(2, 20_000));
         site.write("a/b/data.json", &text(3, 700));
         site.write("a/größe µ.svg", &text(4, 3000));
         site

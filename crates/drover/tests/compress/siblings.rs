@@ -16,7 +16,7 @@ fn each_sibling_holds_its_file_and_has_its_time_and_permissions() {
     assert_eq!(site.siblings().len(), 4 * 3, "{told}");
     site.assert_whole();
     for ending in ENDINGS {
-        assert!(told.contains(&format!("{ending:<4}4 written: 98.7 KB → ")), "{told}");
+        assert!(told.contains(&format!("{ending:<4}4 written: 28.7 KB → ")), "{told}");
     }
     assert!(before.iter().all(|(name, data)| site.files()[name] == *data), "a file was touched");
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use mech::accept;
 
-use crate::harness::{Client, Server, Site, drover, on_every_mechanism};
+use crate::harness::{Client, Server, Site, drover, on_every_mechanism, usable_mechanisms};
 use crate::unix_sockets::is_served;
 
 /// `drover serve` with `sockets` as its descriptors from 3 on. A shell puts them there: the numbers of this process are
@@ -82,13 +82,14 @@ fn a_passed_unix_socket_is_served_and_needs_another_strategy_than_reuseport() {
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && told.contains("--accept exclusive or shared"), "{told}");
-    on_every_mechanism(|mechanism| {
+    // One after the other, as they have one socket.
+    for mechanism in usable_mechanisms() {
         let mut server = Server::start_as_it_is(with(&["--dispatch", mechanism.name]).unwrap(), 0);
         assert_eq!(server.line_of_stdout(), format!("listening on unix:{}\n", path.display()));
         (0..4).for_each(|_| is_served(&path));
         server.terminate();
         assert!(server.exit_status().success());
-    });
+    }
 }
 
 /// The address is the sockets', so that none is added for the server.

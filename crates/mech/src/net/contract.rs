@@ -141,8 +141,9 @@ pub(crate) trait Driver {
     }
 
     /// Pauses a listener that could not take a connection: until the next
-    /// [`Driver::poll_accept`], connections wake other workers.
-    fn pause_accept(&mut self, key: Key, slot: &mut Slot);
+    /// [`Driver::poll_accept`], connections wake other workers. Returns how many requests have been cancelled, the
+    /// end of each of which resumes the listener.
+    fn pause_accept(&mut self, key: Key, slot: &mut Slot) -> u8;
 
     /// Connects the slot's socket to `address`.
     fn poll_connect(

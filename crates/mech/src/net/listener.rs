@@ -32,6 +32,8 @@ pub struct Listener<'n> {
     origin: SocketOrigin,
     /// Whether the listener has accepted a connection since it last waited.
     won: Cell<bool>,
+    /// How many of the next looks for a connection answer no wake-up, so that none of them is a lost race.
+    unwoken: Cell<u8>,
     source: ConnectionSource,
     on_loss: Option<Box<dyn Fn() + 'n>>,
     on_full: Option<Box<dyn Fn(usize) + 'n>>,
@@ -123,7 +125,17 @@ impl<'n> Listener<'n> {
         let origin = if defers { SocketOrigin::AcceptedWithData } else { SocketOrigin::Accepted };
         // `won` is true at first: the first look does not answer a wake-up, so it cannot be a lost race.
         let won = Cell::new(true);
-        Ok(Listener { conn, origin, won, source, on_loss: None, on_full: None, on_batch: None })
+        let unwoken = Cell::new(0);
+        Ok(Listener {
+            conn,
+            origin,
+            won,
+            unwoken,
+            source,
+            on_loss: None,
+            on_full: None,
+            on_batch: None,
+        })
     }
 
     /// Sets a function that is called whenever the worker was woken for a connection and there was
@@ -246,11 +258,10 @@ impl<'n> Listener<'n> {
     /// Has the mechanism look for connections at the next wait, whether it was told of one or not.
     fn look_again(&self) {
         let key = self.conn.key();
-        self.conn.with(|inner, index| {
-            inner.driver.pause_accept(key, &mut inner.slots[index as usize]);
-        });
-        // It does not answer a wake-up, so it cannot be a lost race.
-        self.won.set(true);
+        let cancelled = self
+            .conn
+            .with(|inner, index| inner.driver.pause_accept(key, &mut inner.slots[index as usize]));
+        self.unwoken.set(1 + cancelled);
     }
 
     /// Leaves new connections to other workers until a connection of this worker ends, or for [`ACCEPT_PAUSE`].
@@ -292,9 +303,11 @@ impl<'n> Listener<'n> {
         }
         let poll = self.source.poll(&self.conn, AcceptRequest { ahead: room > BACKLOG, last });
         let won = self.won.replace(poll.is_ready());
+        let unwoken = self.unwoken.replace(self.unwoken.get().saturating_sub(1)) > 0;
         if let Some(tell) = &self.on_loss
             && poll.is_pending()
             && !won
+            && !unwoken
             // On `last` the worker was woken to stop, not for a connection.
             && !last
             && self.source.can_lose()

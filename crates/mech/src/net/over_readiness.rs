@@ -275,7 +275,7 @@ impl Driver for ReadinessDriver {
 
     /// Passes a wake-up that only this worker got on to another worker: the connection that this worker
     /// could not take still waits, and no other worker knows of it.
-    fn pause_accept(&mut self, key: Key, slot: &mut Slot) {
+    fn pause_accept(&mut self, key: Key, slot: &mut Slot) -> u8 {
         if slot.flags.contains(Flags::EXCLUSIVE) {
             // If one of these calls fails, the next connection wakes a worker.
             let _ = self.detach(key, slot);
@@ -283,6 +283,7 @@ impl Driver for ReadinessDriver {
                 let _ = sys::socket::wake_waiter(fd.as_fd());
             }
         }
+        0
     }
 
     /// Calls connect(2) again after an event. The answer tells a finished connect

@@ -255,11 +255,12 @@ impl Driver for CompletionDriver {
 
     /// Cancels the armed accept; the next `poll_accept` arms one again. The connection that could not be
     /// taken still waits in the backlog, and no other worker knows of it: another ring is woken.
-    fn pause_accept(&mut self, key: Key, slot: &mut Slot) {
+    fn pause_accept(&mut self, key: Key, slot: &mut Slot) -> u8 {
         if slot.fd.is_none() {
             // A listener without a socket gets its connections from a thread or a queue, not by the ring.
-            return;
+            return 0;
         }
+        let was_armed = self.states[key.slot as usize].armed != Armed::Nothing;
         self.pause(key.slot);
         if let Some(listener) = self.listening(key.slot)
             && listener.relay != NONE
@@ -268,6 +269,7 @@ impl Driver for CompletionDriver {
             let relay = listener.relay;
             self.requests.cancel(relay);
         }
+        was_armed.into()
     }
 
     fn poll_connect(
