@@ -5,11 +5,17 @@ use std::fmt::Debug;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// How many cases of a test run at the same time. More would gain little on two processors, and each may have a ring, whose
-/// memory is limited.
-const THREADS: usize = 4;
+/// How many cases of all tests run at the same time, of which there are as many as processors: each may have a ring, whose
+/// memory is limited for an ordinary user.
+const CASES_MOST: usize = 8;
 
-/// Runs `case` on each item, [`THREADS`] of them at the same time: each thread takes items that follow each other, in their
+/// How many cases of a test run at the same time: up to 4, from which on two processors are busy.
+fn threads() -> usize {
+    let tests = thread::available_parallelism().map_or(1, usize::from);
+    (CASES_MOST / tests).clamp(1, 4)
+}
+
+/// Runs `case` on each item, some of them at the same time: each thread takes items that follow each other, in their
 /// order, and ends with the first that fails.
 ///
 /// The threads have the name of the calling one, which is the test's, so that [`skip!`](crate::skip) knows it.
@@ -31,7 +37,7 @@ pub fn side_by_side<T: Debug + Sync>(items: &[T], case: impl Fn(&T) + Sync) {
                 .spawn_scoped(scope, move || run(items))
                 .unwrap()
         };
-        let size = items.len().div_ceil(THREADS).max(1);
+        let size = items.len().div_ceil(threads()).max(1);
         let threads: Vec<_> = items.chunks(size).map(spawn).collect();
         let failed = threads.into_iter().filter_map(|thread| thread.join().err()).last();
         if let Some(panic) = failed {
@@ -75,9 +81,9 @@ mod tests {
 
     #[test]
     fn cases_run_at_the_same_time_under_the_name_of_the_test() {
-        let all_there = std::sync::Barrier::new(THREADS);
+        let all_there = std::sync::Barrier::new(threads());
         let name = thread::current().name().map(str::to_owned);
-        side_by_side(&[(); THREADS], |()| {
+        side_by_side(&vec![(); threads()], |()| {
             all_there.wait();
             assert_eq!(thread::current().name(), name.as_deref());
         });
