@@ -264,11 +264,16 @@ static long wakeq_ioctl(struct file *file, unsigned int command, unsigned long a
 	case WAKEQ_POLICY:
 	case WAKEQ_WAIT:
 	case WAKEQ_UNTIL_ASLEEP:
+	case WAKEQ_WAKE_AND_SLEEP:
 		if (get_user(number, (u32 __user *)user))
 			return -EFAULT;
 		if (command == WAKEQ_POLICY)
 			return set_policy(wakeq, number);
-		return command == WAKEQ_WAIT ? wait_for_event(wakeq, number) : until_asleep(wakeq, number);
+		if (command == WAKEQ_WAIT)
+			return wait_for_event(wakeq, number);
+		if (command == WAKEQ_WAKE_AND_SLEEP)
+			wake(wakeq);
+		return until_asleep(wakeq, number);
 	case WAKEQ_WAKE:
 		return wake(wakeq);
 	case WAKEQ_END:

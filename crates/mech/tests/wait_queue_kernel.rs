@@ -22,6 +22,7 @@ const PATH: &str = "/dev/wakeq";
 const WAKEQ_POLICY: libc::c_ulong = (1 << 30) | (4 << 16) | (0xD2 << 8);
 const WAKEQ_WAIT: libc::c_ulong = WAKEQ_POLICY | 1;
 const WAKEQ_UNTIL_ASLEEP: libc::c_ulong = WAKEQ_POLICY | 5;
+const WAKEQ_WAKE_AND_SLEEP: libc::c_ulong = WAKEQ_POLICY | 6;
 const WAKEQ_WAKE: libc::c_ulong = (0xD2 << 8) | 2;
 const WAKEQ_END: libc::c_ulong = (0xD2 << 8) | 3;
 const WAKEQ_COUNTERS: libc::c_ulong =
@@ -89,8 +90,8 @@ impl KernelQueue {
     /// What one event does to so many waiters that sleep: waiters woken, woken in vain, and the settle time.
     fn event(&self, waiters: u32) -> [u64; 3] {
         let before = self.until_asleep(waiters);
-        self.wake();
-        let after = self.until_asleep(waiters);
+        self.call(WAKEQ_WAKE_AND_SLEEP, waiters).unwrap();
+        let after = self.counters();
         [after.woken - before.woken, after.in_vain - before.in_vain, after.settle_ns]
     }
 }
