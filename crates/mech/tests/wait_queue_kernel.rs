@@ -1,7 +1,7 @@
 //! The wait-queue policies in a kernel: /dev/wakeq, the module of `kernel/wakeq`.
 //!
 //! The settle times of Molloy and Lever's Table I, where a guest counts its instructions (docs/kernel.md):
-//! `DROVER_EVENTS=40 wait_queue_kernel --nocapture wake_all_wakes_as_many`.
+//! `DROVER_EVENTS=300 wait_queue_kernel --nocapture wake_all_wakes_as_many`.
 
 use std::env;
 use std::fs::File;
