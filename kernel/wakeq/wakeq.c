@@ -24,17 +24,22 @@
 #include "wakeq.h"
 #include "guest_only.h"
 
+/* How long WAKEQ_UNTIL_ASLEEP waits at most. */
+#define PATIENCE	(30 * HZ)
+
 /**
  * struct wakeq - an open /dev/wakeq
  * @queue: the waiters; its lock protects everything here
+ * @observers: callers of WAKEQ_UNTIL_ASLEEP; with a lock of its own
  * @policy: WAKEQ_WAKE_ALL and so on
  * @ended: there will be no more events
  * @waiters: threads in WAKEQ_WAIT
  * @event_at: when the last event came, in nanoseconds of the monotonic clock
- * @counters: but for the number of those asleep
+ * @counters: what WAKEQ_COUNTERS returns
  */
 struct wakeq {
 	wait_queue_head_t queue;
+	wait_queue_head_t observers;
 	u32 policy;
 	bool ended;
 	unsigned int waiters;
@@ -47,12 +52,22 @@ struct wakeq {
  * @entry: in the queue
  * @wakeq: whose
  * @woken: an event has woken it, and it has neither slept again nor left
+ * @asleep: it is counted among those asleep
  */
 struct wakeq_waiter {
 	wait_queue_entry_t entry;
 	struct wakeq *wakeq;
 	bool woken;
+	bool asleep;
 };
+
+/* A waiter sleeps no longer. The queue's lock is held. */
+static void count_awake(struct wakeq_waiter *waiter)
+{
+	if (waiter->asleep)
+		waiter->wakeq->counters.asleep--;
+	waiter->asleep = false;
+}
 
 /* An entry is chosen: the queue's lock is held, interrupts are off. */
 static int on_wake(wait_queue_entry_t *entry, unsigned int mode, int flags, void *key)
@@ -62,6 +77,8 @@ static int on_wake(wait_queue_entry_t *entry, unsigned int mode, int flags, void
 	/* Takes the entry out of the queue, as for every sleeper of today. In 2.2 the thread did so itself, once it ran. */
 	int woke = autoremove_wake_function(entry, mode, flags, key);
 
+	if (woke)
+		count_awake(waiter);
 	if (woke && !wakeq->ended) {
 		waiter->woken = true;
 		wakeq->counters.woken++;
@@ -104,6 +121,7 @@ static void settle(struct wakeq_waiter *waiter)
 static int look(struct wakeq_waiter *waiter, u32 manner)
 {
 	struct wakeq *wakeq = waiter->wakeq;
+	bool is_calm;
 	int outcome = 1;
 
 	spin_lock_irq(&wakeq->queue.lock);
@@ -118,7 +136,15 @@ static int look(struct wakeq_waiter *waiter, u32 manner)
 		wakeq->counters.in_vain++;
 	}
 	settle(waiter);
+	is_calm = !wakeq->counters.unsettled;
+	/* An event may have taken it out of the queue already: then it does not sleep. */
+	if (outcome > 0 && !waiter->asleep && !list_empty(&waiter->entry.entry)) {
+		waiter->asleep = true;
+		wakeq->counters.asleep++;
+	}
 	spin_unlock_irq(&wakeq->queue.lock);
+	if (outcome > 0 && is_calm)
+		wake_up(&wakeq->observers);
 	/* After the events: an exclusive waiter that takes the wake-up with it would leave its event to nobody. */
 	if (outcome > 0 && signal_pending(current))
 		outcome = -EINTR;
@@ -153,6 +179,7 @@ static long wait_for_event(struct wakeq *wakeq, u32 manner)
 	spin_lock_irq(&wakeq->queue.lock);
 	/* An event may have woken it since it looked. */
 	settle(&waiter);
+	count_awake(&waiter);
 	wakeq->waiters--;
 	spin_unlock_irq(&wakeq->queue.lock);
 	return outcome;
@@ -196,17 +223,35 @@ static long set_policy(struct wakeq *wakeq, u32 policy)
 	return error;
 }
 
-static long put_counters(struct wakeq *wakeq, void __user *to)
+static struct wakeq_counters read_counters(struct wakeq *wakeq)
 {
 	struct wakeq_counters counters;
-	struct list_head *entry;
 
 	spin_lock_irq(&wakeq->queue.lock);
 	counters = wakeq->counters;
-	list_for_each(entry, &wakeq->queue.head)
-		counters.asleep++;
 	spin_unlock_irq(&wakeq->queue.lock);
+	return counters;
+}
+
+static long put_counters(struct wakeq *wakeq, void __user *to)
+{
+	struct wakeq_counters counters = read_counters(wakeq);
+
 	return copy_to_user(to, &counters, sizeof(counters)) ? -EFAULT : 0;
+}
+
+static bool are_asleep(struct wakeq *wakeq, u32 count)
+{
+	struct wakeq_counters counters = read_counters(wakeq);
+
+	return counters.asleep == count && !counters.unsettled;
+}
+
+static long until_asleep(struct wakeq *wakeq, u32 count)
+{
+	long left = wait_event_interruptible_timeout(wakeq->observers, are_asleep(wakeq, count), PATIENCE);
+
+	return left > 0 ? 0 : left ?: -ETIMEDOUT;
 }
 
 static long wakeq_ioctl(struct file *file, unsigned int command, unsigned long argument)
@@ -218,9 +263,17 @@ static long wakeq_ioctl(struct file *file, unsigned int command, unsigned long a
 	switch (command) {
 	case WAKEQ_POLICY:
 	case WAKEQ_WAIT:
+	case WAKEQ_UNTIL_ASLEEP:
+	case WAKEQ_WAKE_AND_SLEEP:
 		if (get_user(number, (u32 __user *)user))
 			return -EFAULT;
-		return command == WAKEQ_POLICY ? set_policy(wakeq, number) : wait_for_event(wakeq, number);
+		if (command == WAKEQ_POLICY)
+			return set_policy(wakeq, number);
+		if (command == WAKEQ_WAIT)
+			return wait_for_event(wakeq, number);
+		if (command == WAKEQ_WAKE_AND_SLEEP)
+			wake(wakeq);
+		return until_asleep(wakeq, number);
 	case WAKEQ_WAKE:
 		return wake(wakeq);
 	case WAKEQ_END:
@@ -239,6 +292,7 @@ static int wakeq_open(struct inode *inode, struct file *file)
 	if (!wakeq)
 		return -ENOMEM;
 	init_waitqueue_head(&wakeq->queue);
+	init_waitqueue_head(&wakeq->observers);
 	file->private_data = wakeq;
 	return 0;
 }

@@ -54,5 +54,9 @@ struct wakeq_counters {
 /* There will be no more events: wakes all under every policy. */
 #define WAKEQ_END		_IO(0xD2, 3)
 #define WAKEQ_COUNTERS		_IOR(0xD2, 4, struct wakeq_counters)
+/* Waits until so many waiters are asleep, and none is unsettled; ETIMEDOUT after half a minute. */
+#define WAKEQ_UNTIL_ASLEEP	_IOW(0xD2, 5, __u32)
+/* Both with one call: an event, and the caller sleeps at once, which leaves the processor to the waiters. */
+#define WAKEQ_WAKE_AND_SLEEP	_IOW(0xD2, 6, __u32)
 
 #endif

@@ -1,11 +1,13 @@
-//! Runs one test program of `mech` in a guest with all modules, and prints what it says.
+//! Runs one test program, of `mech` unless a package is named, in a guest with all modules, and prints what it says.
 //!
 //! `cargo run -p drover-vm --example one -- 6.12 lib rtsig_per_fd`: those tests alone.
 //!
-//! `cargo run -p drover-vm --example one -- 6.12 --instructions wait_queue_kernel --ignored --nocapture`: Table I of Molloy and
-//! Lever. The guest has one processor, and its nanoseconds are instructions.
+//! `DROVER_EVENTS=300 cargo run -p drover-vm --example one -- 6.12 --instructions wait_queue_kernel --nocapture
+//! wake_all_wakes_as_many`: Table I of Molloy and Lever. The guest has one processor, and its nanoseconds are instructions.
 //!
-//! `DROVER_MECHANISM` of this process is the guest's too.
+//! `cargo run -p drover-vm --example one -- 6.12 drover/server two_thousand_kept_connections`: a test of another package.
+//!
+//! Variables whose names begin with `DROVER_` are the guest's too.
 
 use std::env;
 use std::path::Path;
@@ -17,25 +19,31 @@ use vm::packages::Kernel;
 use vm::run::Guest;
 use vm::{cargo, modules};
 
-const USAGE: &str = "usage: one SERIES [--instructions] TEST_PROGRAM [ARGUMENT…]";
+const USAGE: &str = "usage: one SERIES [--instructions] [PACKAGE/]TEST_PROGRAM [ARGUMENT…]";
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = env::args().skip(1).peekable();
     let series = arguments.next().context(USAGE)?;
     let counts_instructions = arguments.next_if_eq("--instructions").is_some();
-    let target = arguments.next().context(USAGE)?;
+    let program = arguments.next().context(USAGE)?;
+    let (package, target) = program.split_once('/').unwrap_or(("drover-mech", &program));
     let rest: Vec<String> = arguments.collect();
 
     let folder = env::current_dir()?.join("target/kernel");
     let kernel = Kernel::fetch(&series, &folder)?;
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let build = |module: &&str| modules::build(module, &sources, &kernel, &folder);
-    let mechanism = env::var("DROVER_MECHANISM").unwrap_or_default();
-    let set = if mechanism.is_empty() { "" } else { &format!("DROVER_MECHANISM={mechanism} ") };
+    let is_ours = |(name, _): &(String, String)| name.starts_with("DROVER_");
+    let variables = env::vars().filter(is_ours).map(|(name, value)| format!("{name}={value} "));
+    let set: String = variables.collect();
+    let program = cargo::test_program(package, target)?;
+    let mut programs = vec![(target.to_owned(), program.file)];
+    // It is looked for where it was built.
+    programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
     let guest = Guest {
         modules: modules::ALL.iter().map(build).collect::<anyhow::Result<_>>()?,
-        programs: vec![(target.clone(), cargo::test_program("drover-mech", &target)?.file)],
-        steps: vec![(target.clone(), format!("{set}{target} {}", rest.join(" ")))],
+        programs,
+        steps: vec![(target.to_owned(), format!("{set}{target} {}", rest.join(" ")))],
         folders: vec![sources.join("../crates/mech").canonicalize()?],
     };
     let mut machine = Machine { counts_instructions, ..Machine::default() };
