@@ -11,7 +11,7 @@ use anyhow::Context;
 
 use crate::boot::Machine;
 use crate::packages::Kernel;
-use crate::run::{Guest, StepResult};
+use crate::run::{Guest, SETTLING, StepResult};
 use crate::{cargo, modules};
 
 /// Who waits: the name in the table, and the flags of `drover lab pipes`.
@@ -43,12 +43,14 @@ pub fn compare(kernel: &Kernel, sources: &Path, folder: &Path) -> anyhow::Result
     let guest = Guest {
         modules: modules::build_all(sources, kernel, folder)?,
         programs: vec![("drover".to_owned(), drover)],
-        steps: steps(),
+        steps: [("settle".to_owned(), SETTLING.to_owned())].into_iter().chain(steps()).collect(),
         ..Guest::default()
     };
     let machine = Machine { processors: 1, counts_instructions: true, ..Machine::default() };
     let measure = || -> anyhow::Result<Vec<f64>> {
-        guest.run(kernel, &machine, folder)?.iter().map(instructions).collect()
+        let results = guest.run(kernel, &machine, folder)?;
+        // The first is no measurement.
+        results.iter().skip(1).map(instructions).collect()
     };
     let (first, second) = (measure()?, measure()?);
     print!("{}", table(&first));

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 
 use crate::boot::{BEGIN, Machine};
 use crate::packages::Kernel;
-use crate::run::{Guest, PREPARATION};
+use crate::run::{Guest, PREPARATION, SETTLING};
 
 /// What the guest says when a command has ended: this, and the exit status.
 const STATUS: &str = "guest: status ";
@@ -74,7 +74,7 @@ fn init(guest: &Guest) -> String {
     }
     script
         + &format!(
-            "ulimit -n 65536\nexec 3<>/dev/ttyS1\nstty -F /dev/ttyS1 raw -echo 115200\necho; echo '{BEGIN}'\n\
+            "ulimit -n 65536\nexec 3<>/dev/ttyS1\nstty -F /dev/ttyS1 raw -echo 115200\n{SETTLING}\necho; echo '{BEGIN}'\n\
              while read -r line <&3; do\n( eval \"$line\" ) >&3 2>&1\necho \"{STATUS}$?\" >&3\ndone\npoweroff -f\n"
         )
 }
