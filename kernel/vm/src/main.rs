@@ -14,24 +14,44 @@ use vm::{cargo, counts, modules, tools};
 /// Every fault of memory, and every warning, is the end of the guest.
 const CHECKS: &str = "slub_debug=FZPU init_on_free=1 panic_on_warn=1";
 
-/// The mechanisms that modules make real.
-const REAL: &[&str] = &["devpoll", "devepoll"];
+/// A test program, run over a mechanism that a module makes real.
+struct DeviceSuite {
+    package: &'static str,
+    program: &'static str,
+    /// Empty: the module is that of no mechanism.
+    mechanism: &'static str,
+    /// Which of its tests; empty: all.
+    tests: &'static str,
+    /// Whether it is fast enough for each change.
+    is_brief: bool,
+}
 
-/// What runs over each of [`REAL`]: a package, its test program, and which tests; `NAME`: those with the mechanism's name.
-const SUITES: &[(&str, &str, &str)] = &[
-    ("drover-mech", "lib", "NAME"),
-    ("drover-mech", "conformance", ""),
-    ("drover-mech", "net", ""),
-    ("drover", "server", "two_thousand_kept_connections"),
-];
+const fn suite(
+    package: &'static str,
+    program: &'static str,
+    mechanism: &'static str,
+    tests: &'static str,
+    is_brief: bool,
+) -> DeviceSuite {
+    DeviceSuite { package, program, mechanism, tests, is_brief }
+}
 
-/// What runs beside that over /dev/wakeq and /dev/sigperfd: a package, its test program, the mechanism, and which tests.
-const OTHERS: &[(&str, &str, &str, &str)] = &[
-    ("drover-mech", "wait_queue_kernel", "", ""),
-    ("drover-mech", "lib", "rtsig-per-fd", "rtsig_per_fd"),
-    ("drover-mech", "conformance", "rtsig-per-fd", ""),
-    ("drover-mech", "net", "rtsig-per-fd", ""),
-    ("drover-mech", "conformance", "rtsig-batch", ""),
+/// What runs over the modules.
+const SUITES: &[DeviceSuite] = &[
+    suite("drover-mech", "lib", "devpoll", "devpoll", true),
+    suite("drover-mech", "lib", "devepoll", "devepoll", true),
+    suite("drover-mech", "lib", "rtsig-per-fd", "rtsig_per_fd", true),
+    suite("drover-mech", "wait_queue_kernel", "", "", true),
+    suite("drover-mech", "conformance", "devpoll", "", true),
+    suite("drover-mech", "conformance", "devepoll", "", true),
+    suite("drover-mech", "conformance", "rtsig-per-fd", "", true),
+    suite("drover-mech", "conformance", "rtsig-batch", "", true),
+    suite("drover-mech", "net", "devpoll", "", false),
+    suite("drover-mech", "net", "devepoll", "", false),
+    suite("drover-mech", "net", "rtsig-per-fd", "", false),
+    suite("drover", "server", "devpoll", "two_thousand_kept_connections", false),
+    suite("drover", "server", "devepoll", "two_thousand_kept_connections", false),
+    suite("drover", "server", "rtsig-per-fd", "two_thousand_kept_connections", false),
 ];
 
 /// The tests of what serves and loads: a package, and its test program.
@@ -48,7 +68,10 @@ const EVERYTHING: &[(&str, &str)] = &[
     ("drover", "load"),
 ];
 
-/// How long all tests may take in an emulated machine.
+/// How long all suites may take in an emulated machine, beside other work.
+const HALF_HOUR: Duration = Duration::from_secs(30 * 60);
+
+/// How long all tests may take there.
 const HOURS: Duration = Duration::from_secs(2 * 3600);
 
 /// Builds the modules of kernel/ for Debian's kernels, and runs the tests over them in emulated machines
@@ -84,6 +107,8 @@ struct Args {
 enum Job {
     /// The suites of mech over the real devices, and a server with 2,000 connections
     Suites,
+    /// Those of them that are fast enough for each change
+    Brief,
     /// All tests of what serves and loads, over every mechanism: takes half an hour
     Everything,
     /// The instructions of a wait with one ready descriptor of many, by mechanism, in two guests
@@ -125,7 +150,10 @@ impl Job {
         let machine = Machine { kernel_arguments: CHECKS.to_owned(), ..Machine::default() };
         let (mut guest, machine) = match self {
             Job::Everything => (everything()?, Machine { time_limit: HOURS, ..machine }),
-            Job::Suites | Job::Counts => (suites()?, machine),
+            Job::Brief => (suites(true)?, machine),
+            Job::Suites | Job::Counts => {
+                (suites(false)?, Machine { time_limit: HALF_HOUR, ..machine })
+            }
         };
         guest.modules = modules::build_all(&sources(), kernel, folder)?;
         let mut passed = true;
@@ -146,28 +174,23 @@ fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every suite over every real mechanism.
-fn suites() -> anyhow::Result<Guest> {
+/// All suites, or those that are brief.
+fn suites(only_brief: bool) -> anyhow::Result<Guest> {
     let mut guest = Guest {
         // Tests make their files beside their sources, which lie on a disk elsewhere.
         folders: vec![sources().join("../crates/mech").canonicalize()?],
         ..Guest::default()
     };
-    for &(package, suite, mechanism, filter) in OTHERS {
-        guest.programs.push((suite.to_owned(), cargo::test_program(package, suite)?.file));
-        let command = format!("DROVER_MECHANISM={mechanism} {suite} {filter}");
-        guest.steps.push((format!("{suite} {mechanism}").trim().to_owned(), command));
-    }
-    for &(package, suite, filter) in SUITES {
-        let program = cargo::test_program(package, suite)?;
-        guest.programs.push((suite.to_owned(), program.file));
-        // It is looked for where it was built.
-        guest.programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
-        for mechanism in REAL {
-            let filter = filter.replace("NAME", &mechanism.replace('-', "_"));
-            let command = format!("DROVER_MECHANISM={mechanism} {suite} {filter}");
-            guest.steps.push((format!("{suite} {mechanism}"), command));
+    for suite in SUITES.iter().filter(|suite| suite.is_brief || !only_brief) {
+        let DeviceSuite { package, program: name, mechanism, tests, .. } = suite;
+        if guest.programs.iter().all(|(known, _)| known != name) {
+            let program = cargo::test_program(package, name)?;
+            guest.programs.push(((*name).to_owned(), program.file));
+            // It is looked for where it was built.
+            guest.programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
         }
+        let command = format!("DROVER_MECHANISM={mechanism} {name} {tests}");
+        guest.steps.push((format!("{name} {mechanism}").trim().to_owned(), command));
     }
     Ok(guest)
 }

@@ -26,9 +26,10 @@ use crate::rules::Cors;
 /// the page, one of 16 KiB costs a third more; they cross between 4 and 5 KiB.
 const READ_MOST: u64 = 4 * 1024;
 
-/// Files up to this length are kept as bytes, not as descriptors: at 16 KiB their copy costs a little
-/// more than the second call, and a quarter of what a descriptor counts in the cache.
-const KEPT_MOST: u64 = 16 * 1024;
+/// Files up to this length are kept as bytes, not as descriptors: up to here their copy costs less than
+/// the second call, with one hot file as with a thousand (docs/performance.md), and they count half of what a descriptor
+/// counts in the cache.
+const KEPT_MOST: u64 = 32 * 1024;
 
 /// What a site serves.
 pub(crate) enum SiteContent {
