@@ -164,7 +164,7 @@ impl Ring {
         self.enter(timeout, Duration::ZERO).map(drop)
     }
 
-    /// The same, but returns only after `gather`, with what has come by then, unless nothing has or [`GATHERED_MOST`]
+    /// The same, but returns only after `gather`, with what has come by then, unless nothing has or 128
     /// completions have come before. From Linux 6.12 on one system call (`IORING_FEAT_MIN_TIMEOUT`); else a sleep between two.
     ///
     /// # Errors
