@@ -52,6 +52,8 @@ pub(super) struct LoggedRequest {
     /// The name of the user whose request it is, if it is one's.
     user: Option<Vec<u8>>,
     method: String,
+    /// The host that it names, if the form has it.
+    host: Option<Vec<u8>>,
     target: Vec<u8>,
     version: &'static str,
     /// The fields that the form has.
@@ -97,6 +99,7 @@ impl LoggedRequest {
         LoggedRequest {
             user: None,
             method: request.method_text().to_owned(),
+            host: request.host.filter(|_| matches!(form, Form::Json { .. })).map(<[u8]>::to_vec),
             target: request.target.to_vec(),
             version: match request.version {
                 http1::Version::Http10 => "HTTP/1.0",
@@ -180,6 +183,8 @@ struct Json<'l> {
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Cow<'l, str>>,
     method: &'l str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<Cow<'l, str>>,
     target: Cow<'l, str>,
     version: &'l str,
     status: u16,
@@ -287,6 +292,7 @@ impl LogLine {
             },
             user: asked.user.as_deref().map(String::from_utf8_lossy),
             method: &asked.method,
+            host: asked.host.as_deref().map(String::from_utf8_lossy),
             target: String::from_utf8_lossy(&asked.target),
             version: asked.version,
             status: self.status.code(),
@@ -510,7 +516,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         let mut expected = serde_json::json!({
             "time": "2026-11-23T11:30:00.250Z", "client": "192.0.2.7", "method": "GET",
-            "target": "/a?b", "version": "HTTP/1.1", "status": 200, "bytes": 1234, "whole": true,
+            "host": "x", "target": "/a?b", "version": "HTTP/1.1", "status": 200, "bytes": 1234, "whole": true,
             "ms": 1.5, "referer": "http://e/", "agent": "w\"o\\", "dispatch": "any", "worker": 3
         });
         assert_eq!(value, expected);
