@@ -28,7 +28,7 @@ fn a_file_comes_with_type_length_date_and_validators() {
 #[test]
 fn files_of_every_size_arrive_whole_through_every_backend() {
     let site = Site::new();
-    let sizes = [0, 1, 4096, 4097, 16 * 1024, 16 * 1024 + 1, 100_000, 3_000_000];
+    let sizes = [0, 1, 4096, 4097, 32 * 1024, 32 * 1024 + 1, 100_000, 3_000_000];
     let content = |size: usize| (0..size).map(|i| (i * 31 % 251) as u8).collect::<Vec<_>>();
     for size in sizes {
         site.file(&format!("{size}.bin"), content(size));

@@ -131,7 +131,7 @@ fn a_crowd_leaves_descriptors_for_the_files_that_it_asks_for() {
     let site = Site::new();
     let target = |number: usize| format!("/{}", number % 20);
     for number in 0..20 {
-        site.file(&number.to_string(), vec![b'a'; 20_000 + number]);
+        site.file(&number.to_string(), vec![b'a'; 40_000 + number]);
     }
     on_every_mechanism(|mechanism| {
         for cache in ["off", "64M"] {
@@ -143,7 +143,7 @@ fn a_crowd_leaves_descriptors_for_the_files_that_it_asks_for() {
                 client.send(request("GET", &target(number), &[]));
             }
             for (number, client) in clients.iter_mut().enumerate() {
-                assert_eq!(client.reply().is(200).body.len(), 20_000 + number % 20);
+                assert_eq!(client.reply().is(200).body.len(), 40_000 + number % 20);
             }
         }
     });
@@ -180,7 +180,7 @@ fn what_is_kept_gives_way_to_connections_when_descriptors_run_out() {
     let site = Site::new();
     let target = |number: usize| format!("/{}", number % 60);
     for number in 0..60 {
-        site.file(&number.to_string(), vec![b'a'; 20_000 + number]);
+        site.file(&number.to_string(), vec![b'a'; 40_000 + number]);
     }
     site.file("small", "in memory");
     on_every_mechanism(|mechanism| {
@@ -204,7 +204,7 @@ fn what_is_kept_gives_way_to_connections_when_descriptors_run_out() {
             }
             for (number, client) in clients.iter_mut().enumerate() {
                 let length = client.reply().is(200).body.len();
-                assert_eq!(length, 20_000 + (round + number) % 60);
+                assert_eq!(length, 40_000 + (round + number) % 60);
             }
         }
     });

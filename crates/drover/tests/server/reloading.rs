@@ -332,9 +332,16 @@ fn workers_that_succeed_may_have_as_many_connections() {
         ask(&mut clients);
         clients
     };
+    let at_rest = configured.server.files_open();
     let before = connect(&configured.server, 80);
     configured.set("workers = 1\ndispatch = 'poll'\n");
     drop(before);
+    // The worker from before closes them when it gets a processor.
+    let since = std::time::Instant::now();
+    while configured.server.files_open() >= at_rest + 40 {
+        assert!(since.elapsed() < PATIENCE, "descriptors: {}", configured.server.files_open());
+        thread::yield_now();
+    }
     let mut after = connect(&configured.server, 70);
     // The first of them has been idle longest: it would be closed first.
     ask(&mut after);
