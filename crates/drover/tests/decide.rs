@@ -46,7 +46,9 @@ fn a_question_is_asked_and_answered_in_paragraphs_and_as_data() {
     let json = fs::read_to_string(folder.path().join("answer.json")).unwrap();
     let answer: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(answer["schema"], "drover.decide/1");
-    assert_eq!(answer["answers"][0]["findings"].as_array().unwrap().len(), 2, "{json}");
+    // At a rate and at saturation; there also by cost, if the generator was the limit.
+    let findings = answer["answers"][0]["findings"].as_array().unwrap().len();
+    assert!((2..=3).contains(&findings), "{json}");
     let session = text.lines().find_map(|line| line.strip_prefix("Samples: ")).unwrap();
     assert!(session.ends_with("-decide"), "{session}");
     let runs = folder.path().join(session).join("decide-dispatch/runs.jsonl");
