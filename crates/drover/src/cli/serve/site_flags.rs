@@ -99,7 +99,7 @@ impl From<SymlinksFlag> for Symlinks {
 /// The files of users that sites name, each read once.
 pub(super) struct UserFiles<'r> {
     /// The directories that are served: a file of users must lie beneath none of them.
-    pub(super) roots: &'r [PathBuf],
+    roots: &'r [PathBuf],
     read: BTreeMap<PathBuf, Arc<Auth>>,
 }
 
