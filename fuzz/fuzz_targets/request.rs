@@ -18,6 +18,7 @@ fuzz_target!(|input: (u8, u8, u8, &[u8])| {
         let head = request.head;
         assert!(input.starts_with(head));
         assert!(request.fields().count() <= limits.fields);
+        assert!(request.fields().all(|(name, value)| name.len() + value.len() <= limits.line));
         assert!(head.len() <= limits.head && request.target.len() < limits.line);
         assert!(head.ends_with(b"\r\n\r\n"));
         for line in head.split_inclusive(|byte| *byte == b'\n') {

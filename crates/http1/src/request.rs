@@ -19,12 +19,14 @@ pub const MAX_FIELDS: usize = 256;
 const REST_OF_LINE: usize = " ".len() + " HTTP/1.1".len();
 
 const LINE_TOO_LONG: Refusal = Refusal::new(Status::UriTooLong, "request line too long");
+const FIELD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "header field too long");
 const HEAD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "request head too long");
 
 /// How much a head may have before it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// The longest request line in bytes, without its CR LF; a longer one is a 414.
+    /// The longest request line in bytes, without its CR LF; a longer one is a 414. Also the longest field, name and value
+    /// together; a longer one is a 431.
     pub line: usize,
     /// The longest head in bytes, its closing empty line included; a longer one is a 431.
     pub head: usize,
@@ -33,8 +35,8 @@ pub struct HeadLimits {
 }
 
 impl Default for HeadLimits {
-    /// 8 KiB for the request line (RFC 9112 section 3 asks for 8000 bytes), 32 KiB for the head, and 100 fields, as
-    /// Apache's httpd has it.
+    /// 8 KiB for the request line (RFC 9112 section 3 asks for 8000 bytes) and for each of up to 100 fields, as Apache's httpd
+    /// has it, and 32 KiB for the head.
     fn default() -> Self {
         HeadLimits { line: 8 << 10, head: 32 << 10, fields: 100 }
     }
@@ -226,6 +228,9 @@ fn interpret<'a>(
     };
     let mut delimiters = Delimiters::default();
     for field in head.headers.iter() {
+        if field.name.len() + field.value.len() > limits.line {
+            return Err(FIELD_TOO_LONG);
+        }
         request.take(field.name, field.value, bytes, &mut delimiters)?;
     }
     request.keep_alive = delimiters.persists(version);
@@ -611,6 +616,10 @@ mod tests {
         assert_eq!(verdict("GET /aaaaaaaaaaaaaaaaaaaaa HTTP/9.9", &limits), 414);
         assert_eq!(verdict("GET /aaaaaaa HTTP/9.9", &limits), 505);
         assert_eq!(verdict("GET /a HTTP/1.0\r\nA: aaaaaaaaaa\rb", &limits), 400);
+        let field = |len: usize| format!("GET / HTTP/1.0\r\nA:  {} \r\n\r\n", "a".repeat(len - 1));
+        assert_eq!(verdict(&field(24), &limits), 0);
+        assert_eq!(verdict(&field(25), &limits), 431);
+        let limits = HeadLimits { line: 60, ..limits };
         let head = |len: usize| format!("GET / HTTP/1.0\r\nA: {}\r\n\r\n", "a".repeat(len - 23));
         assert_eq!(head(60).len(), 60);
         assert_eq!(verdict(&head(60), &limits), 0);

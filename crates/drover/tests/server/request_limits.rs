@@ -5,12 +5,25 @@ use std::io::Write;
 
 use crate::harness::{Client, Server, Site, drover, on_every_mechanism, request};
 
-/// A request whose line has this length without its end, and whose head has this one.
+/// A request whose line has this length without its end, and whose head has this one: in several fields, of which none is
+/// long.
 fn of_length(line: usize, head: usize) -> String {
     let rest = "GET /? HTTP/1.1".len();
     let target = format!("/?{}", "q".repeat(line - rest));
-    let bare = request("GET", &target, &["X: "]).len();
-    request("GET", &target, &[&format!("X: {}", "x".repeat(head - bare))])
+    let mut left = head - request("GET", &target, &[]).len();
+    let mut fields = Vec::new();
+    while left > 0 {
+        // A line has five bytes at least, which the last one has to find.
+        let line = if left < head / 5 + 5 { left } else { head / 5 };
+        fields.push(format!("X: {}", "x".repeat(line - "X: \r\n".len())));
+        left -= line;
+    }
+    request("GET", &target, &fields.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A request with a field whose name and value have this length together.
+fn with_field(length: usize) -> String {
+    request("GET", "/", &[&format!("X: {}", "x".repeat(length - 1))])
 }
 
 /// The status of the response to bytes that may come in two parts, and whether the connection goes on.
@@ -51,6 +64,7 @@ fn each_limit_of_a_head_holds_at_its_default() {
         let server = Server::on(&site, &["--dispatch", mechanism.name]);
         holds(&server, &of_length(8192, 9000), &of_length(8193, 9000), 414);
         holds(&server, &of_length(100, 32_768), &of_length(100, 32_769), 431);
+        holds(&server, &with_field(8192), &with_field(8193), 431);
         let fields = |count: usize| request("GET", "/", &vec!["X: y"; count - 1]);
         holds(&server, &fields(100), &fields(101), 431);
     });
@@ -64,6 +78,7 @@ fn each_limit_of_a_head_is_what_its_flag_says() {
         let server = Server::on(&site, &[&flags[..], &["--dispatch", mechanism.name]].concat());
         holds(&server, &of_length(200, 300), &of_length(201, 300), 414);
         holds(&server, &of_length(100, 400), &of_length(100, 401), 431);
+        holds(&server, &with_field(200), &with_field(201), 431);
         let fields = |count: usize| request("GET", "/", &vec!["X: y"; count - 1]);
         holds(&server, &fields(5), &fields(6), 431);
         // Many requests, each as long as it may be, in one piece.
@@ -83,6 +98,7 @@ fn limits_may_be_raised_too() {
         let server = Server::on(&site, &[&flags[..], &["--dispatch", mechanism.name]].concat());
         holds(&server, &of_length(102_400, 110_000), &of_length(102_401, 110_000), 414);
         holds(&server, &of_length(100, 262_144), &of_length(100, 262_145), 431);
+        holds(&server, &with_field(102_400), &with_field(102_401), 431);
         let fields = |count: usize| request("GET", "/", &vec!["X: y"; count - 1]);
         holds(&server, &fields(256), &fields(257), 431);
     });

@@ -15,9 +15,9 @@ const MOST: usize = 1 << 20;
 /// Limits of requests.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RequestFlags {
-    /// How long a request line may be; a longer one is answered with 414
+    /// How long a request line may be, and each field; a longer one is answered with 414, or with 431
     ///
-    /// From 128 to 1M, and never more than --max-head.
+    /// From 128 to 1M, and never more than --max-head. Of a field, name and value count.
     #[arg(help_heading = LIMITS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "8K", value_parser = length)]
     max_line: usize,
