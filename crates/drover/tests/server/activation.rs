@@ -67,6 +67,35 @@ fn passed_sockets_are_served_by_every_mechanism_and_strategy() {
     });
 }
 
+/// Clients that say nothing fill a server; their connections are then handed over as they come, and not those of a second
+/// together. Seen by the duplicate of the listening socket that its maker keeps.
+#[test]
+fn a_full_server_has_the_kernel_keep_no_connection_back() {
+    let site = site();
+    let root = site.path().to_str().unwrap();
+    on_every_mechanism(|mechanism| {
+        let strategies = accept::ALL.iter().filter(|it| it.goes_with(mechanism).is_ok());
+        for accept in strategies.map(|it| it.name).filter(|it| ["shared", "exclusive"].contains(it))
+        {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            let flags = ["--dispatch", mechanism.name, "--accept", accept, "--workers", "1"];
+            let flags = [&[root][..], &flags, &["--max-connections", "4"]].concat();
+            let Some(command) = activated(&[&socket], &flags) else {
+                return testing::skip!("bash is not installed");
+            };
+            let server = serve(command, 1);
+            let mut clients = Vec::new();
+            for _ in 0..4 {
+                clients.push(server.connect());
+                clients.last_mut().unwrap().get("/a").is(200);
+                assert!(sys::socket::defers(socket.as_fd()), "{accept}: there is room");
+            }
+            server.connect().get("/a").is(200);
+            assert!(!sys::socket::defers(socket.as_fd()), "{accept}: there was no room");
+        }
+    });
+}
+
 #[test]
 fn a_passed_unix_socket_is_served_and_needs_another_strategy_than_reuseport() {
     let (site, folder) = (site(), tempfile::tempdir().unwrap());

@@ -35,6 +35,8 @@ pub struct Listener<'n> {
     /// How many of the next looks for a connection answer no wake-up, so that none of them is a lost race.
     unwoken: Cell<u8>,
     source: ConnectionSource,
+    /// Whether the kernel keeps the listening socket's connections back until their first bytes have come.
+    defers: Cell<bool>,
     on_loss: Option<Box<dyn Fn() + 'n>>,
     on_full: Option<Box<dyn Fn(usize) + 'n>>,
     on_batch: Option<Box<dyn Fn() + 'n>>,
@@ -132,6 +134,7 @@ impl<'n> Listener<'n> {
             won,
             unwoken,
             source,
+            defers: Cell::new(defers),
             on_loss: None,
             on_full: None,
             on_batch: None,
@@ -249,10 +252,25 @@ impl<'n> Listener<'n> {
         let net = self.conn.net();
         if net.room() <= 0 && !net.stopping() {
             let expired = net.expire_idle()?;
+            self.stop_deferring();
             self.on_full.iter().for_each(|tell| tell(expired));
             self.conn.yield_now().await;
         }
         Ok(())
+    }
+
+    /// Has the kernel hand over each connection as soon as it is there, from now on: there is no room, probably because of
+    /// clients that say nothing. `TCP_DEFER_ACCEPT` (tcp(7)) keeps such connections back for a second, and then
+    /// hands over those of the whole second at once, for which everybody else waits. The socket of an accept thread stays as
+    /// it is: only that thread has it.
+    fn stop_deferring(&self) {
+        if self.defers.replace(false) {
+            self.conn.with(|inner, index| {
+                let socket = inner.slots[index as usize].fd.as_ref();
+                // If it fails, connections without bytes keep coming late.
+                socket.map(|socket| drop(sys::socket::stop_deferring(socket)));
+            });
+        }
     }
 
     /// Has the mechanism look for connections at the next wait, whether it was told of one or not.
