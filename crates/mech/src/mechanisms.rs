@@ -66,19 +66,53 @@ pub fn auto_of_readiness() -> Option<&'static Mechanism> {
         .find(|mechanism| mechanism.probe().is_ok())
 }
 
-/// The mechanisms that a device of the kernel makes real (`kernel/` has the modules), and the device.
-static DEVICES: [(&Mechanism, &str); 4] = [
-    (&devpoll::DEVPOLL, devpoll::PATH),
-    (&rtsig_batch::RTSIG_BATCH, signal_device::PATH),
-    (&rtsig_per_fd::RTSIG_PER_FD, signal_device::PATH),
-    (&devepoll::DEVEPOLL, devepoll::PATH),
+/// A mechanism that a device of the kernel makes real (`kernel/` has the modules).
+struct DeviceMechanism {
+    mechanism: &'static Mechanism,
+    device: &'static str,
+    /// What it does over the device, in a line.
+    summary: &'static str,
+}
+
+static DEVICES: [DeviceMechanism; 4] = [
+    DeviceMechanism {
+        mechanism: &devpoll::DEVPOLL,
+        device: devpoll::PATH,
+        summary: "/dev/poll, by a kernel module: a set in the kernel, results in mapped memory",
+    },
+    DeviceMechanism {
+        mechanism: &rtsig_batch::RTSIG_BATCH,
+        device: signal_device::PATH,
+        summary: "real-time signals, many per sigtimedwait4(), by a kernel module",
+    },
+    DeviceMechanism {
+        mechanism: &rtsig_per_fd::RTSIG_PER_FD,
+        device: signal_device::PATH,
+        summary: "signal-per-fd: at most one queued signal for a descriptor, by a kernel module",
+    },
+    DeviceMechanism {
+        mechanism: &devepoll::DEVEPOLL,
+        device: devepoll::PATH,
+        summary: devepoll::DEVEPOLL.summary,
+    },
 ];
+
+/// The record of `mechanism`, if this kernel has its device.
+fn over_device(mechanism: &Mechanism) -> Option<&'static DeviceMechanism> {
+    let found = DEVICES.iter().find(|it| std::ptr::eq(it.mechanism, mechanism))?;
+    Path::new(found.device).exists().then_some(found)
+}
 
 /// The device that `mechanism` uses, in place of its model if it has one, since this kernel has the device.
 #[must_use]
 pub fn device_of(mechanism: &Mechanism) -> Option<&'static str> {
-    let (_, path) = DEVICES.iter().find(|(of, _)| std::ptr::eq(*of, mechanism))?;
-    Path::new(path).exists().then_some(path)
+    over_device(mechanism).map(|it| it.device)
+}
+
+/// What `mechanism` does here, in a line: [`Mechanism::summary`], or what it does over its device.
+#[must_use]
+pub fn summary(mechanism: &Mechanism) -> &'static str {
+    over_device(mechanism).map_or(mechanism.summary, |it| it.summary)
 }
 
 /// The system calls that `mechanism` waits with here, and no others: [`Mechanism::waits_with`], or that of its device.

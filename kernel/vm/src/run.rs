@@ -46,7 +46,8 @@ pub struct StepResult {
 }
 
 impl Guest {
-    /// Boots `kernel` on `machine`, does all steps, and returns how each has ended. Files of the run are beneath `folder`.
+    /// Boots `kernel` on `machine`, loads the modules, does all steps, and returns how each of these has ended. Files of the
+    /// run are beneath `folder`.
     ///
     /// # Errors
     /// A program that cannot be packed, or a guest that does not end in good order, as after a panic.
@@ -58,7 +59,7 @@ impl Guest {
     ) -> anyhow::Result<Vec<StepResult>> {
         let initramfs = self.pack(&self.init(), kernel, folder)?;
         let lines = machine.run(&kernel.image(), &initramfs)?;
-        Ok(self.steps.iter().map(|(name, _)| StepResult::among(&lines, name)).collect())
+        Ok(self.all_steps().map(|(name, _)| StepResult::among(&lines, &name)).collect())
     }
 
     /// Writes the guest's file system, whose first program is the shell's script `init`, and returns its file.
@@ -89,13 +90,18 @@ impl Guest {
     fn init(&self) -> String {
         let mut script = PREPARATION.to_owned();
         script += &format!("echo; echo '{BEGIN}'\n");
-        for (name, command) in self.loading().chain(self.steps.iter().cloned()) {
+        for (name, command) in self.all_steps() {
             script += &format!(
                 "echo 'guest: step {name}'\n( {command} ) 2>&1\nstatus=$?; echo\n\
                  echo \"guest: status $status of {name}\"\n"
             );
         }
         script + &format!("echo '{DONE}'\npoweroff -f\n")
+    }
+
+    /// The commands that load the modules, and then the steps, by name.
+    fn all_steps(&self) -> impl Iterator<Item = (String, String)> {
+        self.loading().chain(self.steps.iter().cloned())
     }
 
     /// The commands that load the modules, by name.

@@ -72,7 +72,7 @@ impl List {
             let auto = best.is_some_and(|best| best.name == mechanism.name);
             let features = mechanism.features;
             Mechanism {
-                entry: Entry::new(mechanism.name, mechanism.summary, reason, auto),
+                entry: Entry::new(mechanism.name, mechanisms::summary(mechanism), reason, auto),
                 model: mechanisms::is_model(mechanism),
                 features: (features - Features::MODEL)
                     .iter_names()
