@@ -266,9 +266,10 @@ impl<'n> Listener<'n> {
     fn stop_deferring(&self) {
         if self.defers.replace(false) {
             self.conn.with(|inner, index| {
-                let socket = inner.slots[index as usize].fd.as_ref();
-                // If it fails, connections without bytes keep coming late.
-                socket.map(|socket| drop(sys::socket::stop_deferring(socket)));
+                if let Some(socket) = &inner.slots[index as usize].fd {
+                    // If it fails, connections without bytes keep coming late.
+                    let _ = sys::socket::stop_deferring(socket);
+                }
             });
         }
     }
