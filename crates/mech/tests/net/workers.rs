@@ -281,8 +281,8 @@ fn who_has_been_idle_longest_gives_way() {
     on_every_mechanism(|mechanism| {
         let mut options = NetOptions::new(mechanism);
         options.connections = 3;
-        // So fine that no two turns have the same tick.
-        options.timer_resolution = Duration::from_micros(10);
+        // So fine that no two turns have the same tick: between them are three system calls at least.
+        options.timer_resolution = Duration::from_nanos(100);
         let worker = Worker::start(options, AcceptBatch::All, patient_echo);
         let use_it = |stream: &mut TcpStream| {
             stream.write_all(b"x").unwrap();
