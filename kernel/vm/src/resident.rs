@@ -34,7 +34,7 @@ impl ResidentGuest {
     /// must be short enough for a unix socket's.
     ///
     /// # Errors
-    /// A program that cannot be packed, or a guest that does not start.
+    /// A program that cannot be packed, or a guest that does not start, as if a module does not load.
     pub fn start(
         guest: &Guest,
         kernel: &Kernel,
@@ -68,11 +68,8 @@ impl Drop for ResidentGuest {
 
 /// The script of the guest's first program: a line of the serial line is a command of the shell.
 fn init(guest: &Guest) -> String {
-    let mut script = PREPARATION.to_owned();
-    for (name, command) in guest.loading() {
-        script += &format!("{command} || echo 'cannot {name}'\n");
-    }
-    script
+    PREPARATION.to_owned()
+        + &guest.loading()
         + &format!(
             "ulimit -n 65536\nexec 3<>/dev/ttyS1\nstty -F /dev/ttyS1 raw -echo 115200\n{SETTLING}\necho; echo '{BEGIN}'\n\
              while read -r line <&3; do\n( eval \"$line\" ) >&3 2>&1\necho \"{STATUS}$?\" >&3\ndone\npoweroff -f\n"

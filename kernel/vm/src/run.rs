@@ -46,11 +46,10 @@ pub struct StepResult {
 }
 
 impl Guest {
-    /// Boots `kernel` on `machine`, loads the modules, does all steps, and returns how each of these has ended. Files of the
-    /// run are beneath `folder`.
+    /// Boots `kernel` on `machine`, does all steps, and returns how each has ended. Files of the run are beneath `folder`.
     ///
     /// # Errors
-    /// A program that cannot be packed, or a guest that does not end in good order, as after a panic.
+    /// A program that cannot be packed, or a guest that does not end in good order, as after a panic, or if a module does not load.
     pub fn run(
         &self,
         kernel: &Kernel,
@@ -59,7 +58,7 @@ impl Guest {
     ) -> anyhow::Result<Vec<StepResult>> {
         let initramfs = self.pack(&self.init(), kernel, folder)?;
         let lines = machine.run(&kernel.image(), &initramfs)?;
-        Ok(self.all_steps().map(|(name, _)| StepResult::among(&lines, &name)).collect())
+        Ok(self.steps.iter().map(|(name, _)| StepResult::among(&lines, name)).collect())
     }
 
     /// Writes the guest's file system, whose first program is the shell's script `init`, and returns its file.
@@ -89,8 +88,8 @@ impl Guest {
     /// The script of the guest's first program.
     fn init(&self) -> String {
         let mut script = PREPARATION.to_owned();
-        script += &format!("echo; echo '{BEGIN}'\n");
-        for (name, command) in self.all_steps() {
+        script += &format!("echo; echo '{BEGIN}'\n{}", self.loading());
+        for (name, command) in &self.steps {
             script += &format!(
                 "echo 'guest: step {name}'\n( {command} ) 2>&1\nstatus=$?; echo\n\
                  echo \"guest: status $status of {name}\"\n"
@@ -99,17 +98,14 @@ impl Guest {
         script + &format!("echo '{DONE}'\npoweroff -f\n")
     }
 
-    /// The commands that load the modules, and then the steps, by name.
-    fn all_steps(&self) -> impl Iterator<Item = (String, String)> {
-        self.loading().chain(self.steps.iter().cloned())
-    }
-
-    /// The commands that load the modules, by name.
-    pub(crate) fn loading(&self) -> impl Iterator<Item = (String, String)> {
-        self.modules.iter().map(|module| {
+    /// The part of a script that loads the modules. A guest whose module does not load ends there: tests skip where a device
+    /// is missing, and a model would be measured in its place.
+    pub(crate) fn loading(&self) -> String {
+        let load = |module: &PathBuf| {
             let name = file_name(module);
-            (format!("load {name}"), format!("insmod /modules/{name}"))
-        })
+            format!("insmod /modules/{name} || {{ echo 'cannot load {name}'; poweroff -f; }}\n")
+        };
+        self.modules.iter().map(load).collect()
     }
 }
 
@@ -132,4 +128,24 @@ impl StepResult {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_whose_module_does_not_load_ends() {
+        let modules = ["good.ko", "bad.ko", "last.ko"].map(PathBuf::from).into();
+        let loading = Guest { modules, ..Guest::default() }.loading();
+        let script = format!(
+            "insmod() {{ echo \"$1\"; test \"$1\" != /modules/bad.ko; }}; poweroff() {{ exit 3; }}\n{loading}"
+        );
+        let ended = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(ended.status.code(), Some(3));
+        let said = String::from_utf8(ended.stdout).unwrap();
+        assert_eq!(said, "/modules/good.ko\n/modules/bad.ko\ncannot load bad.ko\n");
+    }
 }
