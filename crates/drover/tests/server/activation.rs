@@ -67,8 +67,8 @@ fn passed_sockets_are_served_by_every_mechanism_and_strategy() {
     });
 }
 
-/// Clients that say nothing fill a server; their connections are then handed over as they come, and not those of a second
-/// together. Seen by the duplicate of the listening socket that its maker keeps.
+/// A server that has become full gets connections as they come, and not the silent ones of a second together. Seen by the
+/// duplicate of the listening socket that its maker keeps, where workers themselves wait for that socket.
 #[test]
 fn a_full_server_has_the_kernel_keep_no_connection_back() {
     let site = site();

@@ -13,10 +13,10 @@ fn of_length(line: usize, head: usize) -> String {
     let mut left = head - request("GET", &target, &[]).len();
     let mut fields = Vec::new();
     while left > 0 {
-        // A line has five bytes at least, which the last one has to find.
-        let line = if left < head / 5 + 5 { left } else { head / 5 };
-        fields.push(format!("X: {}", "x".repeat(line - "X: \r\n".len())));
-        left -= line;
+        // A field's line has five bytes at least, which the last one has to find.
+        let length = if left < head / 5 + 5 { left } else { head / 5 };
+        fields.push(format!("X: {}", "x".repeat(length - "X: \r\n".len())));
+        left -= length;
     }
     request("GET", &target, &fields.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -322,9 +322,9 @@ pub(in crate::cli) struct Args {
 
     /// Whether to accept a connection only when the first bytes have come (TCP_DEFER_ACCEPT)
     ///
-    /// Spares a wait per connection. A connection that sends nothing is accepted after a second. A worker that has
-    /// --max-connections once ends it for its sockets, until the server is started or loaded anew: connections that send nothing
-    /// would come in bursts
+    /// Spares a wait per connection. A connection that sends nothing is accepted after a second. When a worker first
+    /// has as many connections as it may, this is switched off for its sockets until a restart or reload: silent connections would
+    /// arrive in bursts
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHETHER", default_value = "on")]
     pub(super) defer_accept: OnOff,

@@ -15,7 +15,7 @@ const MOST: usize = 1 << 20;
 /// Limits of requests.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RequestFlags {
-    /// How long a request line may be, and each field; a longer one is answered with 414, or with 431
+    /// How long a request line may be (a longer one is answered with 414), and each field (431)
     ///
     /// From 128 to 1M, and never more than --max-head. Of a field, name and value count.
     #[arg(help_heading = LIMITS, hide_short_help = true)]
