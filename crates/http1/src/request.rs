@@ -147,13 +147,13 @@ pub fn parse<'a>(input: &'a [u8], limits: &HeadLimits) -> Result<Option<Request<
     }
 }
 
-/// Whether the request line outgrew its limit before anything else in `window` was wrong.
+/// Whether the request line outgrew its limit, or that of the whole head, before anything else in `window` was wrong.
 #[cold]
 fn line_is_too_long(window: &[u8], limits: &HeadLimits) -> bool {
     let Some(start) = line_start(window) else {
         return false;
     };
-    let end = start.saturating_add(limits.line).saturating_add(1);
+    let end = start.saturating_add(limits.line).saturating_add(1).min(limits.head);
     let Some(line) = window.get(start..end) else {
         return false;
     };
@@ -627,6 +627,9 @@ mod tests {
         assert_eq!(verdict(&head(61)[..59], &limits), 1);
         assert_eq!(verdict(&head(61)[..60], &limits), 431);
         assert_eq!(verdict(&"\r\n".repeat(30), &limits), 431);
+        assert_eq!(verdict(&line(61)[..59], &limits), 1);
+        assert_eq!(verdict(&line(61)[..60], &limits), 414);
+        assert_eq!(verdict(&line(58), &limits), 431);
     }
 
     #[test]
