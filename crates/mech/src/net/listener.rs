@@ -38,7 +38,7 @@ pub struct Listener<'n> {
     /// Whether the kernel keeps the listening socket's connections back until their first bytes have come.
     defers: Cell<bool>,
     on_loss: Option<Box<dyn Fn() + 'n>>,
-    on_full: Option<Box<dyn Fn(usize) + 'n>>,
+    on_full: Option<Box<dyn Fn(usize, bool) + 'n>>,
     on_batch: Option<Box<dyn Fn() + 'n>>,
 }
 
@@ -148,9 +148,9 @@ impl<'n> Listener<'n> {
     }
 
     /// Sets a function that is called whenever a connection has come for which there was no room
-    /// ([`super::NetOptions::connections`]). Its argument is the number of idle connections that are
-    /// closed for the new one.
-    pub fn on_full(&mut self, tell: impl Fn(usize) + 'n) {
+    /// ([`super::NetOptions::connections`]). Its arguments are the number of idle connections that are
+    /// closed for the new one, and whether connections without bytes are no longer kept back from now on (`TCP_DEFER_ACCEPT`).
+    pub fn on_full(&mut self, tell: impl Fn(usize, bool) + 'n) {
         self.on_full = Some(Box::new(tell));
     }
 
@@ -252,8 +252,8 @@ impl<'n> Listener<'n> {
         let net = self.conn.net();
         if net.room() <= 0 && !net.stopping() {
             let expired = net.expire_idle()?;
-            self.stop_deferring();
-            self.on_full.iter().for_each(|tell| tell(expired));
+            let no_longer = self.stop_deferring();
+            self.on_full.iter().for_each(|tell| tell(expired, no_longer));
             self.conn.yield_now().await;
         }
         Ok(())
@@ -262,16 +262,14 @@ impl<'n> Listener<'n> {
     /// Has the kernel hand over each connection as soon as it is there, from now on: there is no room, probably because of
     /// clients that say nothing. `TCP_DEFER_ACCEPT` (tcp(7)) keeps such connections back for a second, and then
     /// hands over those of the whole second at once, for which everybody else waits. The socket of an accept thread stays as
-    /// it is: only that thread has it.
-    fn stop_deferring(&self) {
-        if self.defers.replace(false) {
-            self.conn.with(|inner, index| {
-                if let Some(socket) = &inner.slots[index as usize].fd {
-                    // If it fails, connections without bytes keep coming late.
-                    let _ = sys::socket::stop_deferring(socket);
-                }
-            });
-        }
+    /// it is: only that thread has it. Returns whether the kernel has kept connections back until now.
+    fn stop_deferring(&self) -> bool {
+        self.defers.replace(false)
+            && self.conn.with(|inner, index| {
+                let socket = inner.slots[index as usize].fd.as_ref();
+                // If it fails, connections without bytes keep coming late.
+                socket.is_some_and(|socket| sys::socket::stop_deferring(socket).is_ok())
+            })
     }
 
     /// Has the mechanism look for connections at the next wait, whether it was told of one or not.

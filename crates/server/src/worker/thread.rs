@@ -13,7 +13,7 @@ use mech::fileio;
 use mech::files::open_pool::{OpenPool, OpenResults};
 use mech::files::root::Cause;
 use mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::Config;
 use crate::access_log::{self, AccessLogger, LoggedBy};
@@ -117,8 +117,14 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         if config.admin.is_some() {
             listener.on_batch(|| counters.add(Counter::AcceptBatches, 1));
         }
-        listener.on_full(|expired| {
+        listener.on_full(|expired, no_longer_deferred| {
             counters.add(Counter::IdleClosed, expired as u64);
+            if no_longer_deferred {
+                info!(
+                    "connections are taken before they have sent anything, until the next start or reload: \
+                     there is no room (--defer-accept)"
+                );
+            }
             if let Some(others) = site.may_complain(net.now()) {
                 warn!(
                     "there are {connections} connections, the most that a worker may have \
