@@ -113,12 +113,10 @@ pub struct HostSite {
 /// Everything that a server can be told.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What requests get whose host is none of `hosts`.
-    pub site: SiteSettings,
+    /// What requests get whose host is none of `hosts`; `None`: the status 421. There is this site or one of a host.
+    pub site: Option<SiteSettings>,
     /// Sites of their own for some hosts.
     pub hosts: Vec<HostSite>,
-    /// Whether a request for none of `hosts` is refused (421) in place of getting `site`.
-    pub refuse_unknown_hosts: bool,
     /// The addresses to listen at.
     pub listen: Vec<Listen>,
     /// Sockets that listen already: a service manager has passed them on.
@@ -259,9 +257,15 @@ impl Default for Revalidate {
 }
 
 impl Config {
-    /// All sites: that of unknown hosts first, then those of `hosts` in their order.
+    /// All sites: that of unknown hosts first if there is one, then those of `hosts` in their order.
     pub fn sites(&self) -> impl Iterator<Item = &SiteSettings> {
-        std::iter::once(&self.site).chain(self.hosts.iter().map(|host| &host.site))
+        self.site.iter().chain(self.hosts.iter().map(|host| &host.site))
+    }
+
+    /// Whether files are served, and not one body for every request.
+    #[must_use]
+    pub fn has_files(&self) -> bool {
+        self.sites().any(|site| matches!(site.source, ContentSource::Directory(_)))
     }
 
     /// # Errors
@@ -275,7 +279,8 @@ impl Config {
     /// # Errors
     /// Two sites are for one host.
     pub(crate) fn host_table(&self) -> anyhow::Result<HostTable> {
-        let names = (1..)
+        let first = u32::from(self.site.is_some());
+        let names = (first..)
             .zip(&self.hosts)
             .flat_map(|(number, host)| host.names.iter().map(move |name| (name, number)));
         HostTable::new(names).map_err(|name| {
@@ -297,9 +302,8 @@ impl Config {
     #[must_use]
     pub fn new(source: ContentSource, mechanism: &'static Mechanism) -> Config {
         Config {
-            site: SiteSettings::new(source),
+            site: Some(SiteSettings::new(source)),
             hosts: Vec::new(),
-            refuse_unknown_hosts: false,
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             passed: Vec::new(),
             admin: None,

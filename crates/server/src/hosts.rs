@@ -45,10 +45,15 @@ impl FromStr for HostPattern {
         let why = match is_right {
             true => return Ok(HostPattern { name: name.to_ascii_lowercase(), is_wildcard }),
             false if !text.is_ascii() => "names outside of ASCII are written as xn--…",
+            false if text.contains(',') => {
+                "each is a name by itself, as in a.test,b.test=/srv, and in a file [\"a.test\", \"b.test\"]"
+            }
             false if in_brackets.is_none() && name.contains(':') => {
                 "a site is for all ports; an IPv6 address stands in brackets"
             }
-            false => "write example.org, or *.example.org for all names beneath it",
+            false => {
+                "write example.org, or *.example.org for all names beneath it; other hosts get ROOT"
+            }
         };
         Err(format!("'{text}' is no name of a host: {why}"))
     }

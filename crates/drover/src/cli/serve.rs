@@ -48,8 +48,8 @@ use check::check;
 use config::{FlagOrigin, FlagValues};
 use explain::explain;
 pub(super) use flags::Args;
-use flags::{Advise, CachedReads, Overflow, UnknownHosts};
-use hosts::HostFlag;
+use flags::{Advise, CachedReads, Overflow};
+use hosts::{SiteFault, SiteFaults};
 use reload::{Started, reloader};
 use response_flags::described_auth;
 use site_flags::{SiteFlags, UserFiles};
@@ -283,7 +283,6 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
     let config = Config {
         site,
         hosts,
-        refuse_unknown_hosts: args.unknown_hosts == UnknownHosts::Refuse,
         listen: args.listen,
         admin: args.admin,
         dispatch,
@@ -335,29 +334,33 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
 }
 
 /// The site of ROOT, and those of hosts.
-fn sites(args: &Args) -> anyhow::Result<(SiteSettings, Vec<HostSite>)> {
-    if args.unknown_hosts == UnknownHosts::Refuse && args.host.is_empty() {
-        bail!(UsageError::new(
-            "--unknown-hosts refuse: no host is known; name those that are served with --host"
-                .to_owned()
-        ));
-    }
-    let own = args.reply_size.is_none().then_some(&args.root);
+///
+/// # Errors
+/// [`SiteFaults`]: all that is wrong with them.
+fn sites(args: &Args) -> Result<(Option<SiteSettings>, Vec<HostSite>), SiteFaults> {
+    let of_all = args.root_of_all().map(Path::to_owned);
     let roots: Vec<PathBuf> =
-        own.into_iter().chain(args.host.iter().map(|host| &host.root)).cloned().collect();
+        of_all.iter().chain(args.host.iter().map(|host| &host.root)).cloned().collect();
     let mut users = UserFiles::beside(&roots);
-    let source = match args.reply_size {
-        Some(size) => ContentSource::Fixed(size),
-        None => directory("ROOT", &args.root, &args.site)?,
+    let mut faults = Vec::new();
+    let source = match (args.reply_size, &of_all) {
+        (Some(size), _) => Some(Ok(ContentSource::Fixed(size))),
+        (None, Some(root)) => Some(directory("ROOT", root, &args.site)),
+        (None, None) => None,
     };
-    let site = args.site.clone().settings(source, &mut users)?;
-    let of_host = |host: &HostFlag| {
-        let flags = host.flags(&args.site);
-        let source = directory("the root of a --host", &host.root, &flags)?;
-        let (names, site) = (host.names.clone(), flags.settings(source, &mut users)?);
-        anyhow::Ok(HostSite { names, site })
-    };
-    Ok((site, args.host.iter().map(of_host).collect::<anyhow::Result<_>>()?))
+    let site = source.map(|source| args.site.clone().settings(source?, &mut users));
+    let site = site
+        .and_then(|site| site.map_err(|error| faults.push(SiteFault { host: None, error })).ok());
+    let mut hosts = Vec::new();
+    for (number, host) in args.host.iter().enumerate() {
+        let (names, flags) = (host.names.clone(), host.flags(&args.site));
+        let source = directory(&format!("the root of {}", host.described()), &host.root, &flags);
+        match source.and_then(|source| flags.settings(source, &mut users)) {
+            Ok(site) => hosts.push(HostSite { names, site }),
+            Err(error) => faults.push(SiteFault { host: Some(number), error }),
+        }
+    }
+    if faults.is_empty() { Ok((site, hosts)) } else { Err(SiteFaults(faults)) }
 }
 
 /// The files beneath `path`, which is what `called` says.
@@ -521,11 +524,12 @@ fn what_is_served(args: &Args) -> String {
         Some(size) => format!("replies of {size} bytes"),
         None => {
             let real = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_owned());
-            let hosts = args.host.iter().map(|host| {
-                let names: Vec<_> = host.names.iter().map(ToString::to_string).collect();
-                format!("; for {} {}", names.join(", "), real(&host.root).display())
-            });
-            format!("{}{}", real(&args.root).display(), hosts.collect::<String>())
+            let of_all = args.root_of_all().map(|root| real(root).display().to_string());
+            let hosts = args
+                .host
+                .iter()
+                .map(|host| format!("for {} {}", host.described(), real(&host.root).display()));
+            of_all.into_iter().chain(hosts).collect::<Vec<_>>().join("; ")
         }
     }
 }
@@ -550,10 +554,10 @@ fn describe(
             format!("{workers} {kind}{plural}, accept {}", config.accept.name)
         }
     };
-    let files = match (&config.site.source, config.files) {
-        (ContentSource::Fixed(_), _) => "no files".to_string(),
-        (_, Some(backend)) => format!("files by {}", backend.name),
-        (_, None) => format!(
+    let files = match config.files {
+        _ if !config.has_files() => "no files".to_string(),
+        Some(backend) => format!("files by {}", backend.name),
+        None => format!(
             "small files from memory, large ones by {}",
             names(fileio::AUTO_TAKES.iter().map(|backend| backend.name))
         ),

@@ -81,7 +81,7 @@ fn the_command_line_wins_and_replaces_lists() {
         [public.as_str(), "--listen", "127.0.0.3:0", "--workers", "2", "--dispatch", "poll"];
     let told = folder.checked(text, &flags);
     let would =
-        format!("no fault found; would serve {public} on http://127.0.0.3:0: dispatch poll, 2 ");
+        format!("# no fault found; would serve {public} on http://127.0.0.3:0: dispatch poll, 2 ");
     assert!(told.starts_with(&would), "{told}");
     let line = |key: &str| -> (String, String) {
         let mut lines = told.lines();
@@ -167,6 +167,27 @@ fn what_does_not_go_together_is_told_with_its_place() {
         let [fault] = &faults[..] else { panic!("{faults:?}") };
         assert!(fault.starts_with(&format!("drover: {place}")) && fault.contains(words), "{fault}");
     }
+}
+
+#[test]
+fn every_host_is_told_with_its_place() {
+    let folder = Folder::new();
+    let hosts = "\n[[host]]\nname = 'a'\nroot = 'public'\n[[host]]\nname = 'b'\nroot = 'no'\n\
+                 [[host]]\nname = ['c', '*.c']\nroot = 'public'\nauth = 'nobody'\n";
+    let told = folder.faults(&format!("root = 'none'{hosts}"), &[]);
+    for (told, (place, words)) in told.iter().zip([
+        ("drover.toml:1:1: ", "ROOT must be a directory"),
+        ("drover.toml:5:1: ", "the root of b must be a directory"),
+        ("drover.toml:8:1: ", "--auth"),
+        ("drover: 3 faults", "see above"),
+    ]) {
+        assert!(told.starts_with(place) && told.contains(words), "{place}, {words}: {told}");
+    }
+    assert_eq!(told.len(), 4, "{told:?}");
+    let checked = folder.checked(&hosts.replace("'no'", "'public'").replace("auth", "# auth"), &[]);
+    let heads = checked.lines().filter(|line| line.starts_with("[[host]]"));
+    let lines: Vec<_> = heads.map(|head| head.rsplit_once(':').unwrap().1).collect();
+    assert_eq!(lines, ["2", "5", "8"], "{checked}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `--host`: a site of its own for some hosts; never a file of one site for another.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
 use crate::harness::{Client, Reply, Server, Site, drover, on_every_mechanism, usable_backends};
 use crate::reloading::Configured;
@@ -41,6 +42,10 @@ fn host_flag(site: &Site, directory: &str, names: &str) -> String {
 fn serve(site: &Site, flags: &[&str]) -> Server {
     let mut command = drover();
     command.arg("serve").arg(site.path().join("root")).args(flags);
+    start_with_hosts(site, command)
+}
+
+fn start_with_hosts(site: &Site, mut command: Command) -> Server {
     for (directory, names) in HOSTS {
         command.args(["--host", &host_flag(site, directory, names)]);
     }
@@ -207,6 +212,47 @@ fn a_host_has_settings_of_its_own_and_those_of_all_where_it_has_none() {
 }
 
 #[test]
+fn a_host_can_be_without_what_is_set_for_all() {
+    let site = site();
+    let users = tempfile::tempdir().unwrap();
+    let users = users.path().join("users");
+    fs::write(&users, "ann:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy").unwrap();
+    let flag = |directory: &str, more: &str| {
+        format!("{}={} {more}", directory, site.path().join(directory).display())
+    };
+    let table = |directory: &str, more: &str| {
+        let path = site.path().join(directory);
+        format!("[[host]]\nname = '{directory}'\nroot = '{}'\n{more}", path.display())
+    };
+    let file = site.file(
+        "d.toml",
+        [table("a", "auth = ''\nheader = []\nlisting = false\n"), table("wild", "header = []\n")]
+            .concat(),
+    );
+    let in_file = ["--config".to_owned(), file.display().to_string()];
+    let as_flags = ["--host".to_owned(), flag("a", "--auth= --header= --listing=false")]
+        .into_iter()
+        .chain(["--host".to_owned(), flag("wild", "--header=")]);
+    for hosts in [in_file.to_vec(), as_flags.collect()] {
+        for kind in [&[][..], &["--processes"]] {
+            let mut command = drover();
+            command.arg("serve").arg(site.path().join("root")).args(&hosts).args(kind);
+            command.args(["--header", "* X-All: yes", "--auth"]).arg(&users);
+            let server = Server::start(command, 1);
+            let mut client = server.connect();
+            assert_eq!(ask(&mut client, "a", "/small").is(200).field("X-All"), None, "{hosts:?}");
+            ask(&mut client, "wild", "/small").is(401);
+            ask(&mut client, "test", "/small").is(401);
+            let right = "Authorization: Basic YW5uOm9wZW4gc2VzYW1l\r\n";
+            client.send(request_to("wild", "/small", right));
+            assert_eq!(client.reply().is(200).field("X-All"), None);
+            client.send(request_to("test", "/small", right));
+            assert_eq!(client.reply().is(200).field("X-All"), Some("yes"));
+        }
+    }
+}
+
+#[test]
 fn users_of_one_host_are_nobody_at_another() {
     let (site, folder) = (site(), tempfile::tempdir().unwrap());
     // Of "open sesame".
@@ -233,9 +279,12 @@ fn users_of_one_host_are_nobody_at_another() {
 }
 
 #[test]
-fn hosts_without_a_site_may_be_refused() {
+fn without_a_root_hosts_without_a_site_are_refused() {
     let site = site();
-    let server = serve(&site, &["--unknown-hosts", "refuse"]);
+    let mut command = drover();
+    // The current directory is nobody's.
+    command.arg("serve").current_dir(site.path().join("root"));
+    let server = start_with_hosts(&site, command);
     let mut client = server.connect();
     for host in SITES[0].1 {
         let reply = ask(&mut client, host, "/small").is(421);
@@ -279,35 +328,49 @@ fn what_is_no_host_is_told_at_the_start() {
     let path = site.path().display();
     for (flags, why) in [
         (vec!["--host", "a"], "write NAME=ROOT"),
-        (vec!["--host", "a=none"], "the root of a --host must be a directory"),
+        (vec!["--host", "a=none"], "the root of a must be a directory"),
+        (vec!["--host", "a=none", "--host", "b,c=no"], "the root of b, c must be a directory"),
+        (vec!["--host", "a=none", "--host", "b,c=no"], "2 faults in what is to be served"),
         (vec!["--host", "a=. --workers 2"], "--workers"),
         (vec!["--host", "a,b=.", "--host", "B.=."], "b has two sites"),
-        (vec!["--unknown-hosts", "refuse"], "no host is known"),
         (vec!["--host", "a=.", "--reply-size", "1"], "cannot be used with"),
     ] {
         let mut command = drover();
         command.args(["serve", "--check"]).args(&flags).current_dir(site.path());
-        let output = command.stderr(std::process::Stdio::piped()).output().unwrap();
+        let output = command.stderr(Stdio::piped()).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && told.contains(why), "{flags:?}: {told}");
     }
     let mut command = drover();
     command.args(["serve", "--check", "--host", "a=a --listing --auth ../users"]);
     command.args(["--host", "*.b=root"]).current_dir(site.path());
-    let told = command.stderr(std::process::Stdio::piped()).output().unwrap();
+    let told = command.stderr(Stdio::piped()).output().unwrap();
     assert!(String::from_utf8(told.stderr).unwrap().contains("cannot be read"));
     let mut command = drover();
-    command.args(["serve", "--check", "--host", "a=a --listing", "--host", "*.b=root"]);
+    command.args([
+        "serve",
+        "--check",
+        "--host",
+        "a=a --listing --auth= --header=",
+        "--host",
+        "*.b=root",
+    ]);
     let told = command.current_dir(site.path()).output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     let tables = [
-        format!("name = [\"a\"]\nroot = \"{path}/a\"\nlisting = true\n\n[[host]]"),
+        format!(
+            "name = [\"a\"]\nroot = \"{path}/a\"\nlisting = true\nheader = []\nauth = \"\"\n\n[[host]]"
+        ),
         format!("name = [\"*.b\"]\nroot = \"{path}/root\"\n"),
         "[[host]]".to_owned(),
     ];
     assert!(tables.iter().all(|table| told.contains(table)), "{told}");
-    assert!(told.contains("; for a "), "{told}");
-    let file = site.file("check.toml", told.split_once('\n').unwrap().1);
+    assert!(told.contains("would serve for a "), "{told}");
+    assert!(
+        told.lines().any(|line| line.starts_with("# root ") && line.ends_with("421")),
+        "{told}"
+    );
+    let file = site.file("check.toml", &told);
     let mut command = drover();
     command.args(["serve", "--check", "--config"]).arg(file);
     let again = String::from_utf8(command.output().unwrap().stdout).unwrap();
@@ -315,6 +378,6 @@ fn what_is_no_host_is_told_at_the_start() {
         let lines = text.lines().skip_while(|line| !line.starts_with("[[host]]"));
         lines.map(|line| line.split('#').next().unwrap().trim_end().to_owned()).collect()
     };
-    assert_eq!(tail(&told).len(), 8);
+    assert_eq!(tail(&told).len(), 10);
     assert_eq!(tail(&told), tail(&again));
 }

@@ -22,7 +22,6 @@ use sys::socket::{self, Address, ListenOptions};
 use tracing::error;
 
 use crate::Config;
-use crate::ContentSource;
 use crate::listen::bind::{bind_name, those_at};
 use crate::status::history::CounterHistory;
 
@@ -83,10 +82,10 @@ struct ServerFacts {
 
 impl ServerFacts {
     fn of(config: &Config, processes: bool, addresses: &[Address]) -> ServerFacts {
-        let files = match (&config.site.source, config.files) {
-            (ContentSource::Fixed(_), _) => "none".to_owned(),
-            (_, Some(backend)) => backend.name.to_owned(),
-            (_, None) => {
+        let files = match config.files {
+            _ if !config.has_files() => "none".to_owned(),
+            Some(backend) => backend.name.to_owned(),
+            None => {
                 let names: Vec<_> = fileio::AUTO_TAKES.iter().map(|backend| backend.name).collect();
                 format!("auto({})", names.join(","))
             }

@@ -51,7 +51,7 @@ pub(crate) struct ServedSite {
 
 /// All sites of a worker.
 pub(crate) struct ServedSites {
-    /// That of hosts without a site of their own first, then as in [`Config::hosts`]. At least one.
+    /// As in [`Config::sites`]. At least one.
     pub(crate) all: Vec<ServedSite>,
     /// Which host has which of them; `None`: there is one for all hosts.
     hosts: Option<Box<HostRouting>>,
@@ -63,7 +63,8 @@ pub(crate) struct ServedSites {
 
 struct HostRouting {
     table: HostTable,
-    refuses_unknown: bool,
+    /// Whether the first site is for hosts that the table does not have.
+    has_site_for_others: bool,
 }
 
 impl ServedSite {
@@ -124,7 +125,7 @@ impl ServedSites {
             true => None,
             false => Some(Box::new(HostRouting {
                 table: config.host_table()?,
-                refuses_unknown: config.refuse_unknown_hosts,
+                has_site_for_others: config.site.is_some(),
             })),
         };
         Ok(ServedSites { all, hosts, answering: 0, kept })
@@ -136,8 +137,8 @@ impl ServedSites {
         if let Some(hosts) = &self.hosts {
             self.answering = match request.host.and_then(|host| hosts.table.find(host)) {
                 Some(number) => number as usize,
-                None if hosts.refuses_unknown => return None,
-                None => 0,
+                None if hosts.has_site_for_others => 0,
+                None => return None,
             };
         }
         Some(self.answering())

@@ -113,7 +113,7 @@ fn experiments(names: &[String]) -> anyhow::Result<Vec<Experiment>> {
     if faults.is_empty() {
         return Ok(found);
     }
-    Err(refuse(&Faults(faults), "experiment files", "nothing was run").into())
+    Err(refuse(&faults, "experiment files", "nothing was run").into())
 }
 
 /// The experiment of that name.

@@ -26,7 +26,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let mut out = stdout();
     writeln!(
         out,
-        "no fault found; would serve {served} on {urls}: {described}; sandbox: {sandbox}"
+        "# no fault found; would serve {served} on {urls}: {described}; sandbox: {sandbox}"
     )?;
     writeln!(out, "\n# Who has set what, as a file for --config:")?;
     Ok(write!(out, "{}", config::table(flags, &notes))?)
@@ -39,6 +39,9 @@ fn notes(
     why_no_rings: Option<&str>,
 ) -> SettingNotes {
     let mut notes = SettingNotes::new();
+    if args.root_of_all().is_none() {
+        notes.insert("root", "requests for other hosts get the status 421".to_owned());
+    }
     if args.dispatch.0.is_none() {
         let why = match why_no_rings {
             Some(reason) => reason.to_owned(),

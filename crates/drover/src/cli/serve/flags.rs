@@ -2,7 +2,7 @@
 
 use std::net::ToSocketAddrs;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mech::accept::Strategy;
@@ -34,12 +34,15 @@ const CACHE: &str = "Cache";
 const WORKERS: &str = "Workers";
 const EXPERIMENTS: &str = "Experiments";
 
+/// What is served where nothing else is asked for.
+pub(super) const CURRENT_DIRECTORY: &str = ".";
+
 /// Flags of `drover serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The directory whose files are served; files outside of the directory are not
-    #[arg(default_value = ".")]
-    pub(super) root: PathBuf,
+    /// The directory whose files are served; files outside of the directory are not [default: the current directory, or
+    /// none with --host]
+    pub(super) root: Option<PathBuf>,
 
     /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address, or unix:PATH
     ///
@@ -55,17 +58,14 @@ pub(in crate::cli) struct Args {
 
     /// Serve other files to requests for a host: NAME=ROOT, and flags of its own; may be given several times
     ///
-    /// For example 'example.org,www.example.org=/srv/example --listing'. NAME is a name, or *.NAME for all names beneath it; a
-    /// whole name comes before a wildcard, a long wildcard before a short one. Flags about files and responses may follow;
-    /// those that do not are as for ROOT. In a file of --config it is a table, [[host]], with the keys name and root.
+    /// For example 'example.org,www.example.org=/srv/example --listing'. NAME is a name without a port, an address, or *.NAME
+    /// for all names beneath it; a whole name comes before a wildcard, a long wildcard before a short one. Quotation marks
+    /// are as in a shell. Flags about files and responses may follow; those that do not are as for all, '--NAME=' takes one
+    /// away, and '--NAME=false' switches one off. Requests for other hosts get the files of the ROOT that stands in front, or
+    /// the status 421 if there is none. In a file of --config it is a table, [[host]], with the keys name and root.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "NAME=ROOT", hide_short_help = true, value_parser = HostFlag::parse)]
     pub(super) host: Vec<HostFlag>,
-
-    /// What requests get that name none of the hosts of --host: the files of ROOT, or the status 421
-    #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "WHAT", default_value = "serve", hide_short_help = true)]
-    pub(super) unknown_hosts: UnknownHosts,
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
@@ -421,6 +421,15 @@ impl Args {
     pub(super) fn workers(&self) -> NonZeroUsize {
         self.workers.number(self.max_connections)
     }
+
+    /// The directory for requests that name no host with files of its own; `None`: there is none.
+    pub(super) fn root_of_all(&self) -> Option<&Path> {
+        let default = || {
+            (self.host.is_empty() && self.reply_size.is_none())
+                .then(|| Path::new(CURRENT_DIRECTORY))
+        };
+        self.root.as_deref().or_else(default)
+    }
 }
 
 /// The values of `--overflow`.
@@ -428,13 +437,6 @@ impl Args {
 pub(super) enum Overflow {
     Recover,
     Ignore,
-}
-
-/// The values of `--unknown-hosts`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum UnknownHosts {
-    Serve,
-    Refuse,
 }
 
 /// The values of `--cached-reads`.

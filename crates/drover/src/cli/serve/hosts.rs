@@ -1,16 +1,18 @@
 //! `--host`: a site of its own for some hosts, as a flag and as a table of the configuration file.
 //!
 //! The flag is a short command line: `NAME,NAME=ROOT --flag --flag=value`. Its flags are those of
-//! [`SiteFlags`](super::site_flags::SiteFlags); worker processes get a table of a file in this form too.
+//! [`SiteFlags`](super::site_flags::SiteFlags), and a flag without a value, `--flag=`, takes away what is set for all hosts.
+//! Worker processes get a table of a file in this form too.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::builder::BoolValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 use server::HostPattern;
 
-use super::site_flags::SiteFlags;
+use super::site_flags::{SYMLINKS, SiteFlags};
 use crate::cli::mistake;
 
 /// The flag, and the key of the tables.
@@ -27,7 +29,30 @@ pub(super) struct HostFlag {
     pub(super) root: PathBuf,
     /// The flags of its own.
     pub(super) own: ArgMatches,
+    /// The names of flags for all hosts that this one does not have.
+    pub(super) without: Vec<String>,
 }
+
+/// What is wrong with sites.
+#[derive(Debug)]
+pub(super) struct SiteFaults(pub(super) Vec<SiteFault>);
+
+/// What is wrong with a site.
+#[derive(Debug)]
+pub(super) struct SiteFault {
+    /// The number of the host's site, from 0; `None`: the site is that of ROOT.
+    pub(super) host: Option<usize>,
+    pub(super) error: anyhow::Error,
+}
+
+impl fmt::Display for SiteFaults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all: Vec<String> = self.0.iter().map(|fault| format!("{:#}", fault.error)).collect();
+        f.write_str(&all.join("; "))
+    }
+}
+
+impl std::error::Error for SiteFaults {}
 
 /// The clap command that reads what a host may have. No flag has a default: what is not given is as for the other hosts.
 pub(super) fn command() -> Command {
@@ -48,12 +73,20 @@ pub(super) fn command() -> Command {
         .arg(root)
 }
 
+/// Whether a host can be without what this flag sets for all: it takes a value, and has no default.
+pub(super) fn can_be_taken_away(flag: &Arg) -> bool {
+    let is_of_name = [NAME, ROOT].contains(&flag.get_id().as_str());
+    let takes_value = flag.get_num_args().is_none_or(|it| it.min_values() > 0);
+    !is_of_name && takes_value && flag.get_id() != SYMLINKS
+}
+
 impl HostFlag {
     /// Reads `NAME,NAME=ROOT --flag=value`, with quotation marks as a shell has them.
     pub(super) fn parse(text: &str) -> Result<HostFlag, String> {
         let wrong = || {
             format!(
-                "'{text}' is no site of a host; write NAME=ROOT, as in 'www.example.org=/srv/www --listing'"
+                "'{text}' is no site of a host; write NAME=ROOT or NAME,NAME=ROOT without blanks, as in \
+                 'www.example.org=/srv/www --listing'"
             )
         };
         let words = shlex::split(text).ok_or_else(|| "a quotation mark has no end".to_owned())?;
@@ -62,16 +95,32 @@ impl HostFlag {
         if site.starts_with('-') || root.is_empty() {
             return Err(wrong());
         }
+        if names.is_empty() || names.contains(char::is_whitespace) {
+            return Err(wrong());
+        }
         let command = command();
-        let own = command.clone().try_get_matches_from(
-            [command.get_name().to_owned()].into_iter().chain(own.iter().cloned()),
-        );
+        let taken_away = |word: &&String| {
+            let name = word.strip_prefix("--")?.strip_suffix('=')?;
+            let named = |flag: &&Arg| flag.get_long() == Some(name) && can_be_taken_away(flag);
+            command.get_arguments().find(named)
+        };
+        let (without, own): (Vec<_>, Vec<_>) = own.iter().partition(|it| taken_away(it).is_some());
+        let words = [command.get_name()].into_iter().chain(own.into_iter().map(String::as_str));
+        let own = command.clone().try_get_matches_from(words);
         let own = own.map_err(|error| mistake::in_words(&error, &command))?;
+        let without: Vec<&Arg> = without.iter().filter_map(taken_away).collect();
+        if let Some(flag) = without.iter().find(|flag| own.contains_id(flag.get_id().as_str())) {
+            let name = flag.get_long().unwrap_or_default();
+            return Err(format!(
+                "'--{name}=' takes away what --{name} sets; leave one of them out"
+            ));
+        }
+        let without = without.into_iter().filter_map(Arg::get_long).map(str::to_owned).collect();
         if let Some(key) = [NAME, ROOT].into_iter().find(|key| own.contains_id(key)) {
             return Err(format!("--{key} stands in front: write NAME=ROOT"));
         }
         let names = names.split(',').map(str::parse).collect::<Result<_, String>>()?;
-        Ok(HostFlag { names, root: root.into(), own })
+        Ok(HostFlag { names, root: root.into(), own, without })
     }
 
     /// The flag's value for a table that sets these flags, which have been checked.
@@ -104,9 +153,16 @@ impl HostFlag {
             .map_err(|error| error.to_string())
     }
 
+    /// The names, for messages.
+    pub(super) fn described(&self) -> String {
+        let names: Vec<_> = self.names.iter().map(ToString::to_string).collect();
+        names.join(", ")
+    }
+
     /// The flags of this site: its own, and those for all hosts where it has none.
     pub(super) fn flags(&self, of_all: &SiteFlags) -> SiteFlags {
         let mut flags = of_all.clone();
+        self.without.iter().for_each(|name| flags.take_away(name));
         flags
             .update_from_arg_matches(&self.own)
             .expect("the flags were read from the same command line");
@@ -144,6 +200,36 @@ mod tests {
     }
 
     #[test]
+    fn a_host_can_be_without_each_flag_that_has_a_value_and_no_default() {
+        let values = [
+            ("fallback", "a.html"),
+            ("header", "* A: b"),
+            ("redirect", "/a /b"),
+            ("error-page", "404=x.html"),
+            ("types", "log=text/plain"),
+            ("cache-control", "* 1h"),
+            ("cors", "*"),
+            ("auth", "users"),
+            ("early-hints", "*.html </a.css>; rel=preload"),
+        ];
+        let words: Vec<String> =
+            values.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let (all, none) = (of_all(&words), format!("{:?}", of_all(&[])));
+        assert_ne!(format!("{all:?}"), none);
+        let flags: Vec<_> = command()
+            .get_arguments()
+            .filter(|flag| can_be_taken_away(flag))
+            .map(|flag| flag.get_long().unwrap().to_owned())
+            .collect();
+        assert_eq!(flags.len(), values.len(), "{flags:?}");
+        let text = flags.iter().map(|name| format!(" --{name}=")).collect::<String>();
+        let host = HostFlag::parse(&format!("a=/srv{text}")).unwrap();
+        assert_eq!(format!("{:?}", host.flags(&all)), none);
+        assert_eq!(host.without, flags);
+    }
+
+    #[test]
     fn what_is_no_host_is_told() {
         for (text, why) in [
             ("", "write NAME=ROOT"),
@@ -152,6 +238,11 @@ mod tests {
             ("--listing", "write NAME=ROOT"),
             ("a:80=/srv", "all ports"),
             ("a,=/srv", "no name of a host"),
+            ("a.test, b.test=/srv", "without blanks"),
+            ("=/srv", "write NAME=ROOT"),
+            ("a=/srv --symlinks=", "--symlinks"),
+            ("a=/srv --header= --header='* A: b'", "leave one of them out"),
+            ("a=/srv --error-page= --error-page 404=x", "leave one of them out"),
             ("a=/srv --lisitng", "'--listing'"),
             ("a=/srv --workers=2", "--workers"),
             ("a=/srv --symlinks=some", "inside"),

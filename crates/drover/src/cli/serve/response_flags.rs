@@ -65,6 +65,19 @@ pub(in crate::cli) struct ResponseFlags {
 }
 
 impl ResponseFlags {
+    /// Sets a flag, by its long name, as if it had not been given.
+    pub(super) fn take_away(&mut self, name: &str) {
+        match name {
+            "error-page" => self.error_page.clear(),
+            "types" => self.types.clear(),
+            "cache-control" => self.cache_control.clear(),
+            "cors" => self.cors.clear(),
+            "auth" => self.auth = None,
+            "early-hints" => self.early_hints.clear(),
+            _ => {}
+        }
+    }
+
     /// All rules for fields; `header` are those that the user has written out, which win.
     pub(super) fn header_rules(&self, header: Vec<HeaderRule>) -> Vec<HeaderRule> {
         let security = self.security_headers.then(security_headers).into_iter().flatten();

@@ -9,6 +9,9 @@ use server::{Auth, ContentSource, HeaderRule, Redirect, SiteSettings};
 
 use super::response_flags::{ResponseFlags, SERVING};
 
+/// The flag for symbolic links, which always has a value.
+pub(super) const SYMLINKS: &str = "symlinks";
+
 /// Flags of a site.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct SiteFlags {
@@ -119,6 +122,16 @@ impl<'r> UserFiles<'r> {
 }
 
 impl SiteFlags {
+    /// Sets a flag, by its long name, as if it had not been given. Flags that always have a value keep it.
+    pub(super) fn take_away(&mut self, name: &str) {
+        match name {
+            "fallback" => self.fallback = None,
+            "header" => self.header.clear(),
+            "redirect" => self.redirect.clear(),
+            _ => self.response.take_away(name),
+        }
+    }
+
     /// What these flags make of a site with this content.
     ///
     /// # Errors

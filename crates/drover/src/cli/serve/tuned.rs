@@ -197,7 +197,7 @@ pub(super) fn complete(args: Args, flags: FlagValues) -> (Args, FlagValues) {
     if is_not_for(&args).is_some() {
         return (args, flags);
     }
-    let Some(tuned) = Tuned::look(&args.root) else { return (args, flags) };
+    let Some(tuned) = args.root_of_all().and_then(Tuned::look) else { return (args, flags) };
     let mut with = flags.clone();
     for (name, value) in tuned.where_auto(&args) {
         with.replace(name, OsString::from(value), FlagOrigin::Tuned(tuned.on.clone()));
@@ -218,6 +218,7 @@ fn is_not_for(args: &Args) -> Option<&'static str> {
     match (args.tuned, args.reply_size, is_auto) {
         (OnOff::Off, ..) => Some("no result is looked for: --tuned off"),
         (_, Some(_), _) => Some("no result is looked for: --reply-size serves no folder"),
+        _ if args.root_of_all().is_none() => Some("no result is looked for: no ROOT is served"),
         (.., false) => Some("no result is looked for: nothing is left to auto"),
         _ => None,
     }
@@ -229,7 +230,7 @@ pub(super) fn why_none(args: &Args) -> Option<(String, bool)> {
     if let Some(why) = is_not_for(args) {
         return Some((why.to_owned(), false));
     }
-    match Tuned::find(&args.root) {
+    match args.root_of_all().and_then(Tuned::find) {
         None => Some(("no result for this folder".to_owned(), true)),
         Some(Err(why)) => Some((why, true)),
         Some(Ok(_)) => None,

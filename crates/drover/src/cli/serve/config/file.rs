@@ -7,9 +7,10 @@ use std::rc::Rc;
 
 use clap::{Arg, Command};
 use lab::document::{Fault, Faults, KeyEntry, Location, Node, SourceText, Type, Value, suggestion};
+use server::HostPattern;
 
 use super::flag_values::{
-    FlagOrigin, FlagValueKind, NO_SETTINGS, command, is_path, is_setting, name, word,
+    FlagOrigin, FlagValueKind, NO_SETTINGS, Set, command, is_path, is_setting, name, word,
 };
 use crate::cli::mistake;
 use crate::cli::serve::hosts::{self, HOST, HostFlag};
@@ -20,16 +21,6 @@ const NO_HOST: &str =
 
 /// Flags that every command has. They are no keys.
 const OF_EVERY_COMMAND: [&str; 2] = ["verbose", "help"];
-
-/// What a file sets.
-#[derive(Debug)]
-pub(super) struct Set {
-    /// The name of the flag.
-    pub(super) name: String,
-    /// The values of the flag, in the form of a command line.
-    pub(super) values: Vec<OsString>,
-    pub(super) origin: FlagOrigin,
-}
 
 /// Reads the file at `path`: the settings in the order of the file.
 ///
@@ -80,9 +71,7 @@ impl Reader<'_> {
 
     /// Reads the value of a key whose flag is known.
     fn flag(&mut self, command: &Command, flag: &Arg, key: &str, entry: &KeyEntry) {
-        let Location { source, .. } = &entry.key;
-        let (line, column) = entry.key.line_and_column();
-        let origin = FlagOrigin::File { name: source.name.clone(), line, column };
+        let origin = origin(&entry.key);
         if let Some(before) = self.sets.iter().find(|set| set.name == name(flag)) {
             let message = format!(
                 "'{key}' is another name of '{}', which is at {}",
@@ -91,12 +80,22 @@ impl Reader<'_> {
             return self.faults.push(entry.key.fault(message));
         }
         let values = self.values(command, flag, key, &entry.node);
-        self.sets.push(Set { name: name(flag).to_owned(), values, origin });
+        let (values, origins) = values.into_iter().unzip();
+        self.sets.push(Set { name: name(flag).to_owned(), values, origin, origins });
     }
 
-    /// The values of a key, in the form of a command line. Values with faults are missing.
-    fn values(&mut self, command: &Command, flag: &Arg, key: &str, node: &Node) -> Vec<OsString> {
+    /// The values of a key, in the form of a command line, with the place of each. Values with faults are missing.
+    fn values(
+        &mut self,
+        command: &Command,
+        flag: &Arg,
+        key: &str,
+        node: &Node,
+    ) -> Vec<(OsString, FlagOrigin)> {
         let kind = FlagValueKind::of(flag);
+        if is_taken_away(command, flag, node) {
+            return vec![(OsString::new(), origin(&node.place))];
+        }
         let items = match &node.value {
             Value::List(items) if kind == FlagValueKind::List && items.is_empty() => {
                 let message = format!("'{key}' is empty: leave the key out, or name a value");
@@ -114,7 +113,8 @@ impl Reader<'_> {
                     .value(command, flag, key, item)
                     .map_err(|message| vec![item.place.fault(message)]),
             };
-            read.map_err(|faults| self.faults.extend(faults)).ok()
+            let value = read.map_err(|faults| self.faults.extend(faults)).ok()?;
+            Some((value, origin(&item.place)))
         });
         values.collect()
     }
@@ -168,6 +168,22 @@ impl Reader<'_> {
     }
 }
 
+/// Where a setting stands.
+fn origin(place: &Location) -> FlagOrigin {
+    let (line, column) = place.line_and_column();
+    FlagOrigin::File { name: place.source.name.clone(), line, column }
+}
+
+/// Whether the value says that a host is without what the flag sets for all: "", or a list of nothing.
+fn is_taken_away(command: &Command, flag: &Arg, node: &Node) -> bool {
+    let is_empty = match &node.value {
+        Value::Text(text) => text.is_empty(),
+        Value::List(items) => items.is_empty(),
+        _ => false,
+    };
+    is_empty && command.get_name() == HOST && hosts::can_be_taken_away(flag)
+}
+
 fn no_value(key: &str, kind: Type) -> String {
     format!("'{key}' takes a value, as in {key} = \"…\", not {}", kind.words())
 }
@@ -179,6 +195,10 @@ fn accepted(
     name: &str,
     value: &OsStr,
 ) -> Result<(), String> {
+    if (command.get_name(), name) == (HOST, hosts::NAME) {
+        // It is no flag of its own.
+        return value.to_string_lossy().parse::<HostPattern>().map(drop);
+    }
     let words = [OsString::from("serve"), word(kind, name, value)];
     let tried = command.clone().try_get_matches_from(words);
     tried.map(drop).map_err(|error| mistake::in_words(&error, command))
@@ -302,7 +322,16 @@ mod tests {
                 "f.toml:6:1: |needs the key 'root'",
             ],
         );
+        sets(
+            "[[host]]\nname = 'a'\nroot = '/srv'\nauth = ''\nfallback = ''\nheader = []",
+            "host",
+            &["'a=/srv' '--auth=' '--fallback=' '--header='"],
+        );
         says("host = 'a=b'", &["f.toml:1:8: |[[host]]"]);
+        says(
+            "[[host]]\nroot = '/srv'\nname = 'a,b'\nsymlinks = ''",
+            &["f.toml:3:8: 'a,b' is no name|[\"a.test\", \"b.test\"]", "f.toml:4:12: |--symlinks"],
+        );
     }
 
     #[test]

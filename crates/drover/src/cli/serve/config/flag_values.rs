@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 
+use crate::cli::faults;
 use crate::cli::serve::flags::Args;
+use crate::cli::serve::hosts::{HOST, SiteFault, SiteFaults};
 
 /// Flags that say what to do with a configuration. They are no part of a configuration.
 pub(super) const NO_SETTINGS: [&str; 3] = ["config", "check", "explain"];
@@ -74,6 +76,18 @@ impl FlagValueKind {
     }
 }
 
+/// What a file sets.
+#[derive(Debug)]
+pub(super) struct Set {
+    /// The name of the flag.
+    pub(super) name: String,
+    /// The values of the flag, in the form of a command line.
+    pub(super) values: Vec<OsString>,
+    pub(super) origin: FlagOrigin,
+    /// The place of each of several values; empty: that of the key is all that there is.
+    pub(super) origins: Vec<FlagOrigin>,
+}
+
 /// A flag, and what it is set to.
 #[derive(Clone, Debug)]
 pub(in crate::cli::serve) struct FlagValue {
@@ -83,6 +97,8 @@ pub(in crate::cli::serve) struct FlagValue {
     /// The values in the form of a command line. A switch has `true` or `false`. Empty: the flag is not set.
     pub(super) values: Vec<OsString>,
     pub(super) origin: FlagOrigin,
+    /// Who has set each of several values; empty: `origin` has set all.
+    origins: Vec<FlagOrigin>,
     /// The group of the flag in help texts.
     pub(super) heading: Option<String>,
     /// Whether the short help shows the flag. Flags for experiments are shown by the long help only.
@@ -121,10 +137,16 @@ impl FlagValue {
             kind,
             values,
             origin,
+            origins: Vec::new(),
             heading: flag.get_help_heading().map(str::to_owned),
             is_common: !flag.is_hide_short_help_set(),
             is_path: is_path(flag),
         }
+    }
+
+    /// Who has set the value with this number, from 0.
+    pub(super) fn origin_of(&self, number: usize) -> &FlagOrigin {
+        self.origins.get(number).unwrap_or(&self.origin)
     }
 
     /// The words of a command line that set the flag.
@@ -176,9 +198,15 @@ impl FlagValues {
 
     /// Sets a flag that the command line does not set.
     pub(super) fn fill_in(&mut self, name: &str, values: Vec<OsString>, origin: FlagOrigin) {
-        let free = |it: &&mut FlagValue| it.name == name && it.origin != FlagOrigin::CommandLine;
-        if let Some(setting) = self.all.iter_mut().find(free) {
-            (setting.values, setting.origin) = (values, origin);
+        self.fill_in_each(Set { name: name.to_owned(), values, origin, origins: Vec::new() });
+    }
+
+    /// The same, with who has set each of its values.
+    pub(super) fn fill_in_each(&mut self, set: Set) {
+        let free =
+            |it: &&mut FlagValue| it.name == set.name && it.origin != FlagOrigin::CommandLine;
+        if let Some(flag) = self.all.iter_mut().find(free) {
+            (flag.values, flag.origin, flag.origins) = (set.values, set.origin, set.origins);
         }
     }
 
@@ -264,13 +292,32 @@ impl FlagValues {
         named.into_iter().map(|(_, setting)| setting).collect()
     }
 
-    /// The error, with a place in a file in front if a file made the setting that the error's message names first.
+    /// The error, with a place in a file in front if a file made the setting that the error's message names first. Of several
+    /// faults of sites, each is printed with its place.
     pub(in crate::cli::serve) fn place(&self, error: anyhow::Error) -> anyhow::Error {
-        match self.named_in(&error.to_string()).first().map(|setting| &setting.origin) {
+        let faults = match error.downcast::<SiteFaults>() {
+            Ok(SiteFaults(faults)) => faults,
+            Err(error) => vec![SiteFault { host: None, error }],
+        };
+        let mut placed: Vec<_> = faults.into_iter().map(|fault| self.place_one(fault)).collect();
+        if placed.len() == 1 {
+            return placed.remove(0);
+        }
+        let lines: Vec<String> = placed.iter().map(|error| format!("{error:#}")).collect();
+        faults::refuse(&lines, "what is to be served", "the server does not use it").into()
+    }
+
+    fn place_one(&self, fault: SiteFault) -> anyhow::Error {
+        let hosts = || self.all.iter().find(|flag| flag.name == HOST);
+        let origin = match fault.host {
+            Some(number) => hosts().map(|flag| flag.origin_of(number)),
+            None => self.named_in(&fault.error.to_string()).first().map(|flag| &flag.origin),
+        };
+        match origin {
             Some(FlagOrigin::File { name, line, column }) => {
-                error.context(format!("{name}:{line}:{column}"))
+                fault.error.context(format!("{name}:{line}:{column}"))
             }
-            _ => error,
+            _ => fault.error,
         }
     }
 }

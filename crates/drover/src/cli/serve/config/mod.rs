@@ -11,7 +11,7 @@ mod table;
 
 use clap::ArgMatches;
 use clap::error::ErrorKind;
-use lab::document::{Fault, Faults};
+use lab::document::Fault;
 
 pub(super) use flag_values::{FlagOrigin, FlagValues};
 pub(super) use table::{SettingNotes, table};
@@ -26,15 +26,23 @@ use usage::UsageError;
 /// A [`UsageError`] for the faults of the file. The faults are printed on stderr, each with its place.
 pub(super) fn complete(args: Args, matches: &ArgMatches) -> anyhow::Result<(Args, FlagValues)> {
     let mut flags = FlagValues::of(matches);
-    let Some(path) = args.config else { return Ok((args, flags)) };
-    for set in file::read(&path).map_err(|faults| refuse(&faults))? {
-        flags.fill_in(&set.name, set.values, set.origin);
+    let Some(path) = args.config else { return Ok(with_root(args, flags)) };
+    for set in file::read(&path).map_err(|faults| refuse(&faults.0))? {
+        flags.fill_in_each(set);
     }
     let parsed = flags.parse().map_err(|error| conflict(&flags, &error))?;
-    Ok((Args { check: args.check, explain: args.explain, ..parsed }, flags))
+    Ok(with_root(Args { check: args.check, explain: args.explain, ..parsed }, flags))
 }
 
-fn refuse(faults: &Faults) -> UsageError {
+/// The same, with the directory that is served where nobody has named one.
+fn with_root(args: Args, mut flags: FlagValues) -> (Args, FlagValues) {
+    if let (None, Some(root)) = (&args.root, args.root_of_all()) {
+        flags.fill_in("root", vec![root.into()], FlagOrigin::Default);
+    }
+    (args, flags)
+}
+
+fn refuse(faults: &[Fault]) -> UsageError {
     faults::refuse(faults, "the configuration file", "it is not used")
 }
 
@@ -48,7 +56,7 @@ fn conflict(flags: &FlagValues, error: &clap::Error) -> UsageError {
     });
     match (error.kind(), in_file.max()) {
         (ErrorKind::ArgumentConflict, Some((line, column, file))) => {
-            refuse(&Faults(vec![Fault { file: file.clone(), line, column, message }]))
+            refuse(&[Fault { file: file.clone(), line, column, message }])
         }
         _ => UsageError::new(message),
     }

@@ -55,16 +55,17 @@ fn is_host(setting: &FlagValue) -> bool {
 
 /// A table for each value of `--host`.
 fn hosts(setting: &FlagValue, text: &mut String) {
-    for value in &setting.values {
+    for (number, value) in setting.values.iter().enumerate() {
         let Ok(host) = HostFlag::parse(&value.to_string_lossy()) else { continue };
         let head = format!("[[{HOST}]]");
-        let _ = writeln!(text, "\n{head:COLUMN$} # {}", setting.origin);
+        let _ = writeln!(text, "\n{head:COLUMN$} # {}", setting.origin_of(number));
         let names: Vec<_> =
             host.names.iter().map(|name| lab::document::quoted(&name.to_string())).collect();
         let _ = writeln!(text, "{NAME} = [{}]", names.join(", "));
         let _ = writeln!(text, "{ROOT} = {}", quoted_path(host.root.as_os_str()));
         for flag in host_command().get_arguments() {
-            if host.own.contains_id(flag.get_id().as_str()) {
+            let is_without = host.without.iter().any(|it| flag.get_long() == Some(it));
+            if is_without || host.own.contains_id(flag.get_id().as_str()) {
                 let _ = writeln!(text, "{}", assignment(&FlagValue::of(flag, &host.own)));
             }
         }
@@ -85,6 +86,7 @@ fn assignment(setting: &FlagValue) -> String {
     let values: Vec<String> = setting.values.iter().map(|value| written(setting, value)).collect();
     match setting.kind {
         FlagValueKind::List => format!("{} = [{}]", setting.name, values.join(", ")),
+        _ if values.is_empty() => format!("{} = \"\"", setting.name),
         _ => format!("{} = {}", setting.name, values.join("")),
     }
 }

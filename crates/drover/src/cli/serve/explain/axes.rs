@@ -15,7 +15,7 @@ use super::kernel::{memory, number, setting, told};
 use crate::cli::auto_or::names;
 use crate::cli::serve::ROOM;
 use crate::cli::serve::config::FlagValues;
-use server::{Config, ContentSource, Role, Server};
+use server::{Config, Role, Server};
 
 /// How many rings are opened at most to find out whether all workers can have one.
 const RINGS_TRIED: usize = 256;
@@ -162,7 +162,7 @@ impl ServerSelection<'_> {
 
     pub(super) fn files(&self) -> Explanation {
         let axis = "files";
-        if let ContentSource::Fixed(_) = self.config.site.source {
+        if !self.config.has_files() {
             let chosen = "none: --reply-size".to_owned();
             return Explanation { axis, chosen, ..Explanation::default() };
         }
