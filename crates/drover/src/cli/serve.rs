@@ -528,7 +528,7 @@ fn what_is_served(args: &Args) -> String {
             let hosts = args
                 .host
                 .iter()
-                .map(|host| format!("for {} {}", host.described(), real(&host.root).display()));
+                .map(|host| format!("{} for {}", real(&host.root).display(), host.described()));
             of_all.into_iter().chain(hosts).collect::<Vec<_>>().join("; ")
         }
     }

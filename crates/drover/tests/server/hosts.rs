@@ -365,7 +365,7 @@ fn what_is_no_host_is_told_at_the_start() {
         "[[host]]".to_owned(),
     ];
     assert!(tables.iter().all(|table| told.contains(table)), "{told}");
-    assert!(told.contains("would serve for a "), "{told}");
+    assert!(told.contains("/a for a; "), "{told}");
     assert!(
         told.lines().any(|line| line.starts_with("# root ") && line.ends_with("421")),
         "{told}"
