@@ -114,7 +114,13 @@ mod tests {
                 continue;
             };
             let (_other, other) = deferring(bound).unwrap();
-            assert!(!has_half_open(address).unwrap(), "{bound}");
+            match has_half_open(address) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    testing::skip!("no socket monitor for TCP (the kernel's module tcp_diag)");
+                    continue;
+                }
+                half_open => assert!(!half_open.unwrap(), "{bound}"),
+            }
             let mut client = TcpStream::connect((target, address.port())).unwrap();
             assert!(has_half_open(address).unwrap(), "{bound}");
             assert!(!has_half_open(other).unwrap(), "{bound}");

@@ -14,6 +14,10 @@ const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
+/// The users of a guest, and their groups, by the numbers that Debian has.
+const USERS: &str = "root:x:0:0::/tmp:/bin/sh\nnobody:x:65534:65534::/tmp:/bin/sh\n";
+const GROUPS: &str = "root:x:0:\nnogroup:x:65534:\n";
+
 /// An archive that grows.
 #[derive(Debug, Default)]
 pub struct Archive {
@@ -23,7 +27,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// An archive with the folders that every guest needs, a console, busybox and its shell.
+    /// An archive with the folders that every guest needs, a console, users, busybox and its shell.
     ///
     /// # Errors
     /// There is no statically linked busybox (Debian's package busybox-static).
@@ -34,6 +38,9 @@ impl Archive {
         }
         // Without it the first program has nowhere to write.
         archive.entry("dev/console", CHARACTER_DEVICE, (5, 1), &[]);
+        archive.file("etc/passwd", USERS.as_bytes());
+        archive.file("etc/group", GROUPS.as_bytes());
+        archive.file("etc/hostname", b"guest\n");
         let busybox = fs::read("/bin/busybox").context("busybox is missing (busybox-static)")?;
         archive.file("bin/busybox", &busybox);
         archive.file("bin/sh", b"#!/bin/busybox sh\nexec /bin/busybox sh \"$@\"\n");
