@@ -37,6 +37,8 @@ pub struct Machine {
     pub emulator: PathBuf,
     /// The file of a unix socket that is the guest's second serial line.
     pub socket: Option<PathBuf>,
+    /// Whether [`Machine::run`] prints what the guest says as it comes.
+    pub prints: bool,
 }
 
 impl Default for Machine {
@@ -50,6 +52,7 @@ impl Default for Machine {
             time_limit: Duration::from_secs(600),
             emulator: PathBuf::from("qemu-system-x86_64"),
             socket: None,
+            prints: false,
         }
     }
 }
@@ -130,6 +133,9 @@ impl Machine {
         loop {
             match said.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => {
+                    if self.prints {
+                        println!("  {line}");
+                    }
                     if line == BEGIN {
                         limit = self.time_limit;
                         end = Instant::now() + limit;

@@ -95,7 +95,7 @@ struct Args {
     #[arg(long, default_value = "target/kernel")]
     folder: PathBuf,
 
-    /// Print everything that the guests say
+    /// Print everything that the guests say, as they say it
     #[arg(long)]
     verbose: bool,
 
@@ -153,26 +153,24 @@ impl Job {
         if self == Job::Counts {
             return counts::compare(kernel, &sources(), folder);
         }
+        let machine = Machine { prints: verbose, ..Machine::default() };
         if self == Job::Everything {
-            let machine =
-                Machine { time_limit: HOURS, memory_mib: LARGE_MIB, ..Machine::default() };
+            let machine = Machine { time_limit: HOURS, memory_mib: LARGE_MIB, ..machine };
             let mut passed = true;
             for (package, suite) in EVERYTHING {
                 let guest = all_tests_of(package, suite)?;
-                passed &=
-                    has_passed(&guest, kernel, &machine, (folder, verbose)).unwrap_or_else(|why| {
-                        println!("{}: {package}-{suite}: {why:#}", kernel.release);
-                        false
-                    });
+                passed &= has_passed(&guest, kernel, &machine, folder).unwrap_or_else(|why| {
+                    println!("{}: {package}-{suite}: {why:#}", kernel.release);
+                    false
+                });
             }
             return Ok(passed);
         }
         let time_limit = if self == Job::Brief { TEN_MINUTES } else { HALF_HOUR };
-        let machine =
-            Machine { kernel_arguments: CHECKS.to_owned(), time_limit, ..Machine::default() };
+        let machine = Machine { kernel_arguments: CHECKS.to_owned(), time_limit, ..machine };
         let mut guest = suites(self == Job::Brief)?;
         guest.modules = modules::build_all(&sources(), kernel, folder)?;
-        has_passed(&guest, kernel, &machine, (folder, verbose))
+        has_passed(&guest, kernel, &machine, folder)
     }
 }
 
@@ -181,16 +179,15 @@ fn has_passed(
     guest: &Guest,
     kernel: &Kernel,
     machine: &Machine,
-    (folder, verbose): (&Path, bool),
+    folder: &Path,
 ) -> anyhow::Result<bool> {
     let mut passed = true;
     for step in guest.run(kernel, machine, folder)? {
         println!("{}: {}: {}", kernel.release, step.name, in_short(&step));
         let is_good = step.status == Some(0);
-        let failures = step.lines.iter().position(|line| line == "failures:");
-        let from = if verbose { 0 } else { failures.unwrap_or(0) };
-        if verbose || !is_good {
-            step.lines[from..].iter().for_each(|line| println!("  {line}"));
+        if !is_good {
+            let failures = step.lines.iter().position(|line| line == "failures:");
+            step.lines[failures.unwrap_or(0)..].iter().for_each(|line| println!("  {line}"));
         }
         passed &= is_good;
     }

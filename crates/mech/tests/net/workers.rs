@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -260,10 +261,13 @@ fn a_sender_that_was_held_back_is_read_to_its_end() {
     });
 }
 
-/// Sends back what it receives, and is never late.
+/// Sends back what it receives, and is never late. Who idles first is due first: each deadline is a second further off than the
+/// one before, however many fall into a tick of the worker's clock.
 async fn patient_echo(conn: Conn<'_>) {
+    static DEADLINES: AtomicU64 = AtomicU64::new(1000);
     loop {
-        conn.set_deadline(Some(Duration::from_secs(1000)));
+        let seconds = DEADLINES.fetch_add(1, Ordering::Relaxed);
+        conn.set_deadline(Some(Duration::from_secs(seconds)));
         let Ok(1..) = conn.fill_idle().await else { return };
         conn.io(|io| {
             io.output.extend_from_slice(io.input);
@@ -281,8 +285,6 @@ fn who_has_been_idle_longest_gives_way() {
     on_every_mechanism(|mechanism| {
         let mut options = NetOptions::new(mechanism);
         options.connections = 3;
-        // So fine that no two turns have the same tick: between them are three system calls at least.
-        options.timer_resolution = Duration::from_nanos(100);
         let worker = Worker::start(options, AcceptBatch::All, patient_echo);
         let use_it = |stream: &mut TcpStream| {
             stream.write_all(b"x").unwrap();
