@@ -156,9 +156,9 @@ impl Job {
         let machine = Machine { prints: verbose, ..Machine::default() };
         if self == Job::Everything {
             let machine = Machine { time_limit: HOURS, memory_mib: LARGE_MIB, ..machine };
-            let mut passed = true;
+            let mut passed = has_passed(&own_features(kernel)?, kernel, &machine, folder)?;
             for (package, suite) in EVERYTHING {
-                let guest = all_tests_of(package, suite)?;
+                let guest = all_tests_of(package, suite, kernel)?;
                 passed &= has_passed(&guest, kernel, &machine, folder).unwrap_or_else(|why| {
                     println!("{}: {package}-{suite}: {why:#}", kernel.release);
                     false
@@ -220,23 +220,45 @@ fn suites(only_brief: bool) -> anyhow::Result<Guest> {
     Ok(guest)
 }
 
-/// A guest that runs all tests of a program, over every mechanism that its kernel has.
-fn all_tests_of(package: &str, suite: &str) -> anyhow::Result<Guest> {
+/// A guest that tries what its kernel has, and the machine that builds this may lack: TLS in the kernel, and a network that is
+/// slow and loses packets.
+fn own_features(kernel: &Kernel) -> anyhow::Result<Guest> {
+    let steps = [
+        ("kTLS", "grep -w tls /proc/sys/net/ipv4/tcp_available_ulp"),
+        ("netem", "tc qdisc add dev lo root netem && tc qdisc show dev lo | grep netem"),
+    ];
+    Ok(Guest {
+        modules: ["tls", "sch_netem"]
+            .into_iter()
+            .map(|it| kernel.module(it))
+            .collect::<anyhow::Result<_>>()?,
+        steps: steps.map(|(name, command)| (name.to_owned(), command.to_owned())).into(),
+        ..Guest::default()
+    })
+}
+
+/// A guest that runs all tests of a program, over every mechanism that its kernel has, with the kernel's socket monitor.
+fn all_tests_of(package: &str, suite: &str, kernel: &Kernel) -> anyhow::Result<Guest> {
     let program = cargo::test_program(package, suite)?;
     let name = format!("{package}-{suite}");
     let home = sources().join("../crates").join(package.trim_start_matches("drover-"));
     let mut programs = vec![(name.clone(), program.file)];
     programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
     Ok(Guest {
+        modules: vec![kernel.module("inet_diag")?, kernel.module("tcp_diag")?],
         programs,
         folders: vec![home.canonicalize()?],
         steps: vec![(name.clone(), format!("ulimit -n 65536; {name}"))],
-        ..Guest::default()
     })
 }
 
-/// A test program's own summary, or that there is none.
+/// A test program's own summary, or how the command has ended.
 fn in_short(step: &StepResult) -> String {
     let summary = |line: &String| Some(line.strip_prefix("test result: ")?.to_owned());
-    step.lines.iter().rev().find_map(summary).unwrap_or_else(|| "no result".to_owned())
+    let ended = || match step.status {
+        Some(0) => "ok".to_owned(),
+        Some(status) => format!("exit status {status}"),
+        None => "no result".to_owned(),
+    };
+    step.lines.iter().rev().find_map(summary).unwrap_or_else(ended)
 }

@@ -62,6 +62,29 @@ impl Kernel {
         self.folder.join(format!("boot/vmlinuz-{}", self.release))
     }
 
+    /// The file of a module that comes with the kernel, which may be compressed.
+    ///
+    /// # Errors
+    /// There is no such module.
+    pub fn module(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let mut folders = vec![self.folder.join("lib/modules").join(&self.release)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder)? {
+                let entry = entry?;
+                let file = entry.file_name().to_string_lossy().into_owned();
+                if entry.file_type()?.is_dir() {
+                    folders.push(entry.path());
+                } else if file
+                    .split_once('.')
+                    .is_some_and(|(stem, end)| stem == name && end.starts_with("ko"))
+                {
+                    return Ok(entry.path());
+                }
+            }
+        }
+        bail!("{} has no module {name}", self.release)
+    }
+
     /// The folder of the headers.
     #[must_use]
     pub fn headers(&self) -> PathBuf {
