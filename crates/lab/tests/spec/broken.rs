@@ -264,17 +264,17 @@ fn a_command_in_a_virtual_machine_has_no_load_and_metrics_of_its_own() {
     assert_eq!(
         of_a_guest("subject:", "load:"),
         [
-            "3:1: nothing is taken from what 'a' prints: write a table [metric.NAME] with from = \"subject:/KEY\""
+            "3:10: nothing is taken from what 'a' prints: write a table [metric.NAME] with from = \"subject:/KEY\""
         ]
     );
     assert_eq!(
         of_a_guest("[metric.m]", "[load.tokens]\nactive = 1\n[metric.m]"),
-        ["3:1: the load 'tokens' drives subjects with the keys 'pipes', and 'a' is none"]
+        ["3:10: the load 'tokens' drives subjects with the keys 'pipes', and 'a' is none"]
     );
     assert_eq!(
         of_a_guest("guest = [", "serve = ["),
         [
-            "3:1: 'a' needs a load, [load.http], [load.connects], [load.tokens] or [load.command]: only \
+            "3:10: 'a' needs a load, [load.http], [load.connects], [load.tokens] or [load.command]: only \
              subjects with the key 'guest' have none"
         ]
     );
