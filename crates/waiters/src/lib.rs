@@ -7,6 +7,7 @@
 //! - [`observer`]: finds the moment when every waiter of a group sleeps again.
 //! - [`sched_trace`]: which threads are woken and fall asleep, from the scheduler's tracepoints.
 //! - [`pipes`]: what an event costs a thread that waits for many pipes (`drover lab pipes`).
+//! - [`devices`]: /dev/wakeq, and what an event costs its waiters (`drover lab wait-queue`).
 //! - [`pinned_pages`]: bytes of a file that stay in memory.
 //!
 //! **What it is not.** No server: a waiter takes a connection, closes it and waits again. Servers wait by the mechanisms
@@ -24,6 +25,7 @@
 mod accept_ring;
 pub mod connects;
 mod counters;
+pub mod devices;
 mod fork;
 pub mod group;
 pub mod kind;

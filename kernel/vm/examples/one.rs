@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p drover-vm --example one -- 6.12 lib rtsig_per_fd`: those tests alone.
 //!
-//! `DROVER_EVENTS=300 cargo run -p drover-vm --example one -- 6.12 --instructions wait_queue_kernel --nocapture
-//! wake_all_wakes_as_many`: Table I of Molloy and Lever. The guest has one processor, and its nanoseconds are instructions.
+//! `cargo run -p drover-vm --example one -- 6.12 drover-waiters/wait_queue_kernel`: tests of another package. After
+//! `--instructions` the guest has one processor, and its nanoseconds are instructions.
 //!
 //! `cargo run -p drover-vm --example one -- 6.12 drover/server two_thousand_kept_connections`: a test of another package.
 //!

@@ -41,7 +41,7 @@ const SUITES: &[DeviceSuite] = &[
     suite("drover-mech", "lib", "devpoll", "devpoll", true),
     suite("drover-mech", "lib", "devepoll", "devepoll", true),
     suite("drover-mech", "lib", "rtsig-per-fd", "rtsig_per_fd", true),
-    suite("drover-mech", "wait_queue_kernel", "", "", true),
+    suite("drover-waiters", "wait_queue_kernel", "", "", true),
     suite("drover-mech", "conformance", "devpoll", "", true),
     suite("drover-mech", "conformance", "devepoll", "", true),
     suite("drover-mech", "conformance", "rtsig-per-fd", "", true),

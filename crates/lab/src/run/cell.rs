@@ -32,7 +32,9 @@ use crate::spec::phases::Until;
 use crate::spec::pool::PoolSpec;
 use crate::spec::setting::level_of;
 use crate::spec::subject::SubjectKind;
-use crate::subject::{PipeSet, Running, Scene, SelfDriven, WaiterSubject, WorkFolder};
+use crate::subject::{
+    GuestCommand, PipeSet, Running, Scene, SelfDriven, WaiterSubject, WorkFolder,
+};
 use crate::wire::Wire;
 
 /// What a run has measured.
@@ -104,6 +106,7 @@ impl Session<'_> {
                 let warm_up = one.phases()?.warm_up;
                 one.drive_itself(&PipeSet { subject, pipes, tokens, warm_up })
             }
+            Some(SubjectKind::Guest(words)) => one.drive_itself(&GuestCommand { subject, words }),
             _ => one.serve(site.as_mut()),
         }
     }

@@ -27,7 +27,7 @@ pub struct SessionSettings {
     pub is_forced: bool,
     /// The flag that ends the session.
     pub interrupt: Interrupt,
-    /// The socket of the virtual machine that runs subjects with `guest = true`, if there is one.
+    /// The socket of the virtual machine for subjects that run there, if there is one.
     pub guest: Option<PathBuf>,
 }
 

@@ -73,7 +73,8 @@ pub struct Experiment {
     /// The network between load and subject; `"loopback"` if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<WireSpec>,
-    /// The load that is put on the subject.
+    /// The load that is put on the subject. Subjects with the key `guest` have none; all others need one.
+    #[serde(default, skip_serializing_if = "LoadSpec::is_none")]
     pub load: LoadSpec,
     /// A second load that runs beside the measured load and is not measured itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

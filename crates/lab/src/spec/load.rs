@@ -30,6 +30,14 @@ pub struct LoadSpec {
     pub command: Option<LoadCommand>,
 }
 
+impl LoadSpec {
+    /// Whether there is no load.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == LoadSpec::default()
+    }
+}
+
 /// HTTP requests, sent by `drover load`. A key stands for the flag of the same name (`calls` for
 /// `--calls-per-connection`). `drover load --help` explains each flag in full.
 ///

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::claim::Levels;
 use super::setting::{CountSetting, TimeSetting};
 
-/// A subject: a server, a crowd of waiters or a set of pipes that is measured. Exactly one of `serve`,
-/// `command`, `peer`, `waiters` and `pipes` is given; this key is the subject's kind.
+/// A subject: a server, a crowd of waiters, a set of pipes or a command in a virtual machine that is measured.
+/// Exactly one of `serve`, `command`, `peer`, `waiters`, `pipes` and `guest` is given; this key is the subject's
+/// kind.
 ///
 /// The texts of a subject may contain placeholders. `{factor}` is the level of the factor of this name.
 /// `{port}` is the port to listen on, of 127.0.0.1 (of the address `{host}` if the wire is not loopback).
@@ -21,7 +22,7 @@ use super::setting::{CountSetting, TimeSetting};
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [
     {"required": ["serve"]}, {"required": ["command"]}, {"required": ["peer"]},
-    {"required": ["waiters"]}, {"required": ["pipes"]}
+    {"required": ["waiters"]}, {"required": ["pipes"]}, {"required": ["guest"]}
 ]))]
 pub struct SubjectSpec {
     /// Makes several subjects of this one: a subject for each mechanism of the kind, except mechanisms whose
@@ -46,6 +47,12 @@ pub struct SubjectSpec {
     /// A set of pipes that one thread waits on, in place of a server. For the load `tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipes: Option<Pipes>,
+    /// A command of Drover that measures by itself in a virtual machine (`drover lab run --vm`): its arguments. It
+    /// prints one line of JSON, from which the experiment's own metrics are taken (`from = "subject:/key"`). There
+    /// is no load, and `env`, `limits` and `cpus` do not reach the machine. Without a virtual machine the subject is
+    /// not testable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<Vec<String>>,
     /// Environment variables of the subject, in addition to the variables of the lab itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -111,6 +118,8 @@ pub enum SubjectKind<'a> {
     Waiters(&'a Waiters),
     /// A set of pipes.
     Pipes(&'a Pipes),
+    /// A command of Drover in the virtual machine.
+    Guest(&'a [String]),
 }
 
 impl SubjectSpec {
@@ -120,7 +129,9 @@ impl SubjectSpec {
         let serve = self.serve.as_deref().map(SubjectKind::Serve);
         let command = self.command.as_deref().map(SubjectKind::Command);
         let waiters = self.waiters.as_ref().map(SubjectKind::Waiters);
-        serve.or(command).or(waiters).or(self.pipes.as_ref().map(SubjectKind::Pipes))
+        let pipes = self.pipes.as_ref().map(SubjectKind::Pipes);
+        let guest = self.guest.as_deref().map(SubjectKind::Guest);
+        serve.or(command).or(waiters).or(pipes).or(guest)
     }
 
     /// Whether it serves HTTP.

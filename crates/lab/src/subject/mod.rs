@@ -3,6 +3,7 @@
 mod address;
 mod command;
 mod find;
+mod guest;
 mod pipes;
 mod ready;
 mod serve;
@@ -17,6 +18,7 @@ use std::time::Duration;
 pub use address::HttpAddress;
 pub use command::Command;
 pub use find::{find, on_path};
+pub use guest::GuestCommand;
 pub use pipes::PipeSet;
 pub use ready::wait_until_ready;
 pub use serve::Serve;
@@ -25,7 +27,7 @@ pub use waiters::WaiterSubject;
 use crate::failure::Failure;
 use crate::model::Level;
 use crate::placement::Placement;
-use crate::process::{Child, Guard, Interrupt, Launch};
+use crate::process::{Child, Guard, Interrupt, Launch, command_line};
 use crate::spec::setting::fill;
 use crate::spec::subject::{LimitSettings, SubjectKind};
 use crate::spec::{self, Experiment};
@@ -63,7 +65,7 @@ pub struct Scene<'a> {
     pub notes_access: bool,
     /// The most descriptors of each process of the run, if that is more than the lab's own limit.
     pub descriptors: Option<u64>,
-    /// The socket of the virtual machine for subjects with `guest = true`, if there is one.
+    /// The socket of the virtual machine for subjects that run there, if there is one.
     pub guest: Option<&'a Path>,
 }
 
@@ -86,8 +88,8 @@ pub struct Running {
     pub address: Option<HttpAddress>,
 }
 
-/// A subject that is driven and measured within one process of its own (waiters on a socket, or a set of pipes),
-/// because its measurements are about system calls of that process.
+/// A subject that is driven and measured within one process of its own (waiters on a socket, a set of pipes, or a command
+/// in the virtual machine), because its measurements are about system calls of that process.
 ///
 /// The process gets the cell's settings as flags, prints one line of JSON with its measurements, and ends. The
 /// implementation knows the names of its metrics.
@@ -197,6 +199,29 @@ impl<'a> Scene<'a> {
     #[must_use]
     pub fn limits(&self) -> crate::process::ResourceLimits {
         self.descriptors.iter().map(|count| ("nofile".to_string(), *count)).collect()
+    }
+
+    /// Runs a process that measures by itself, and returns its result: the line of JSON that it prints before it ends. It
+    /// may take so long, and as long again to end.
+    fn result_of(
+        &self,
+        name: &'static str,
+        command: std::process::Command,
+        limits: &LimitSettings,
+        timeout: Duration,
+    ) -> Result<SelfMeasurement, Failure> {
+        let words = command_line(&command);
+        let mut launch = Launch::new(name, command, self.guard, self.interrupt);
+        launch.limits = self.limits();
+        launch.limits.extend(self::limits(limits, self.levels)?);
+        let there = self.wire.enter(WireEnd::Subject)?;
+        let mut process = Child::start(launch)?;
+        drop(there);
+        let result = process.expect_line("its result", timeout, |line| {
+            line.starts_with('{').then(|| serde_json::from_str(line).ok())?
+        })?;
+        process.expect_success(timeout)?;
+        Ok(SelfMeasurement { values: BTreeMap::new(), result, command: words })
     }
 
     /// A port at the subject's end of the wire that no process listens on at this moment.

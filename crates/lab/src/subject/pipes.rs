@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::guest::drover_in_guest;
 use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
-use crate::process::{Child, Launch, command_line};
 use crate::spec;
 use crate::spec::load::TokenSpec;
 use crate::spec::setting::CountSetting;
 use crate::spec::subject::Pipes;
-use crate::wire::WireEnd;
 
 /// How long the process may take in addition to its measurement: to make some ten thousand pipes, and to pass each
 /// token once if that takes longer than the window.
@@ -38,16 +37,13 @@ impl PipeSet<'_> {
         let resolve = |count: &CountSetting| {
             count.resolve(scene.levels).map_err(Failure::failed).map(|count| count.to_string())
         };
-        let mut command = Command::new(scene.drover);
+        let mut command = match self.pipes.guest {
+            true => drover_in_guest(scene)?,
+            false => Command::new(scene.drover),
+        };
+        command.args(["lab", "pipes"]);
         if self.pipes.guest {
-            let Some(guest) = scene.guest else {
-                return Err(Failure::not_testable(
-                    "it runs in a virtual machine: 'drover lab run --vm'",
-                ));
-            };
-            command.args(["lab", "guest"]).arg(guest).args(["lab", "pipes", "--time-waits"]);
-        } else {
-            command.args(["lab", "pipes"]);
+            command.arg("--time-waits");
         }
         command.args(["--mechanism", &self.pipes.by]);
         if let Some(parts) = &self.pipes.parts {
@@ -70,19 +66,9 @@ impl PipeSet<'_> {
 impl SelfDriven for PipeSet<'_> {
     fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<SelfMeasurement, Failure> {
         let command = self.command(scene, window)?;
-        let words = command_line(&command);
-        let mut launch = Launch::new("set of pipes", command, scene.guard, scene.interrupt);
-        launch.limits = scene.limits();
-        launch.limits.extend(super::limits(&self.subject.limits, scene.levels)?);
-        let there = scene.wire.enter(WireEnd::Subject)?;
-        let mut process = Child::start(launch)?;
-        drop(there);
         let timeout = SURROUNDINGS + self.warm_up + 2 * window;
-        let result: Value = process.expect_line("its result", timeout, |line| {
-            line.starts_with('{').then(|| serde_json::from_str(line).ok())?
-        })?;
-        process.expect_success(SURROUNDINGS)?;
-        Ok(SelfMeasurement { values: values(&result), result, command: words })
+        let measured = scene.result_of("set of pipes", command, &self.subject.limits, timeout)?;
+        Ok(SelfMeasurement { values: values(&measured.result), ..measured })
     }
 }
 

@@ -165,8 +165,38 @@ fn pipes_of_a_guest_are_measured_there_and_not_testable_without_one() {
     let pipes = subject.pipes.as_ref().unwrap();
     let tokens: TokenSpec = toml::from_str("active = 1").unwrap();
     let set = PipeSet { subject: &subject, pipes, tokens: &tokens, warm_up: Duration::ZERO };
+    let called = called_in_a_guest(&set);
+    for expected in ["lab guest /socket lab pipes", "--devpoll-model hints", "--pipes 41"] {
+        assert!(called.contains(expected), "{called}");
+    }
+    assert!(!called.contains("--cpu"), "{called}");
+}
+
+#[test]
+fn a_command_of_a_guest_is_run_there_and_not_testable_without_one() {
+    let text = "guest = ['lab', 'wait-queue', '--policy', 'wake-all', '--threads', '{n}']";
+    let subject: SubjectSpec = toml::from_str(text).unwrap();
+    let Some(SubjectKind::Guest(words)) = subject.kind() else { panic!("{subject:?}") };
+    let called = called_in_a_guest(&GuestCommand { subject: &subject, words });
+    assert_eq!(called, "lab guest /socket lab wait-queue --policy wake-all --threads 41");
+}
+
+#[test]
+fn a_command_of_a_guest_may_name_known_levels_alone() {
+    let subject: SubjectSpec = toml::from_str("guest = ['{colour}']").unwrap();
+    let words = subject.guest.as_deref().unwrap();
     on_scene(|scene| {
-        let failure = set.measure(scene, Duration::ZERO).unwrap_err();
+        let scene = Scene { guest: Some(Path::new("/socket")), ..*scene };
+        let command = GuestCommand { subject: &subject, words };
+        let why = command.measure(&scene, Duration::ZERO).unwrap_err().to_string();
+        assert!(why.contains("{colour}"), "{why}");
+    });
+}
+
+/// The arguments that Drover gets for a subject of a guest, which is not testable without a guest.
+fn called_in_a_guest(subject: &dyn SelfDriven) -> String {
+    on_scene(|scene| {
+        let failure = subject.measure(scene, Duration::ZERO).unwrap_err();
         assert!(
             matches!(&failure, Failure::NotTestable(why) if why.contains("--vm")),
             "{failure:?}"
@@ -177,10 +207,7 @@ fn pipes_of_a_guest_are_measured_there_and_not_testable_without_one() {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let guest = Some(Path::new("/socket"));
         let scene = Scene { drover: &program, guest, ..*scene };
-        let called = set.measure(&scene, Duration::ZERO).unwrap().result["called"].to_string();
-        for expected in ["lab guest /socket lab pipes", "--devpoll-model hints", "--pipes 41"] {
-            assert!(called.contains(expected), "{called}");
-        }
-        assert!(!called.contains("--cpu"), "{called}");
-    });
+        let result = subject.measure(&scene, Duration::ZERO).unwrap().result;
+        result["called"].as_str().unwrap().to_owned()
+    })
 }

@@ -9,11 +9,9 @@ use serde_json::Value;
 
 use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
-use crate::process::{Child, Launch, command_line};
 use crate::spec;
 use crate::spec::load::Connects;
 use crate::spec::subject::{Waiters, WaitersAs};
-use crate::wire::WireEnd;
 
 /// The least number of connections for which a 99th percentile makes sense.
 const CONNECTS: u64 = 200;
@@ -64,17 +62,10 @@ impl WaiterSubject<'_> {
 impl SelfDriven for WaiterSubject<'_> {
     fn measure(&self, scene: &Scene<'_>, window: Duration) -> Result<SelfMeasurement, Failure> {
         let command = self.command(scene, window)?;
-        let words = command_line(&command);
-        let mut launch = Launch::new("crowd of waiters", command, scene.guard, scene.interrupt);
-        launch.limits = super::limits(&self.subject.limits, scene.levels)?;
-        let there = scene.wire.enter(WireEnd::Subject)?;
-        let mut crowd = Child::start(launch)?;
-        drop(there);
-        let result: Value = crowd.expect_line("its result", GATHERING + 2 * window, |line| {
-            line.starts_with('{').then(|| serde_json::from_str(line).ok())?
-        })?;
-        crowd.expect_success(GATHERING)?;
-        Ok(SelfMeasurement { values: values(&result), result, command: words })
+        let timeout = GATHERING + 2 * window;
+        let measured =
+            scene.result_of("crowd of waiters", command, &self.subject.limits, timeout)?;
+        Ok(SelfMeasurement { values: values(&measured.result), ..measured })
     }
 }
 

@@ -108,7 +108,7 @@ fn a_subject_of_no_kind() {
     expect(
         "peer = \"nginx\"",
         "model = true",
-        "17:1: subject 'nginx' needs one of the keys 'serve', 'command', 'peer', 'waiters', 'pipes'",
+        "17:1: subject 'nginx' needs one of the keys 'serve', 'command', 'peer', 'waiters', 'pipes', 'guest'",
     );
 }
 
@@ -239,4 +239,43 @@ fn five_faults_are_told_at_once() {
     let lines: Vec<String> =
         faults_of(&broken).iter().map(|it| it.split(':').next().unwrap().to_owned()).collect();
     assert_eq!(lines, ["14", "41", "55", "68", "74"]);
+}
+
+/// An experiment of one subject in a virtual machine, with one text in place of another.
+fn of_a_guest(text: &str, replacement: &str) -> Vec<String> {
+    let whole = "schema = 'drover.experiment/2'\nid = 'x'\n[subject.a]\n\
+                 guest = ['lab', 'wait-queue', '--threads', '{n}']\n[factor.n]\nlevels = [1]\n\
+                 [metric.m]\nfrom = 'subject:/settle_least_ns'\n";
+    assert!(whole.contains(text), "{text:?}");
+    faults_of(&whole.replace(text, replacement))
+}
+
+#[test]
+fn a_command_in_a_virtual_machine_has_no_load_and_metrics_of_its_own() {
+    assert_eq!(of_a_guest("", ""), [""; 0]);
+    assert_eq!(
+        of_a_guest("{n}", "{threads}"),
+        [
+            "4:44: nothing fills the placeholder {threads}; there is 'n', 'port', 'host', 'root', 'work', 'drover'; \
+             {{threads}} stands for the text itself",
+            "5:9: nothing uses the factor 'n': write {n} in a subject, the load or the wire",
+        ]
+    );
+    assert_eq!(
+        of_a_guest("subject:", "load:"),
+        [
+            "3:10: nothing is taken from what 'a' prints: write a table [metric.NAME] with from = \"subject:/KEY\""
+        ]
+    );
+    assert_eq!(
+        of_a_guest("[metric.m]", "[load.tokens]\nactive = 1\n[metric.m]"),
+        ["3:10: the load 'tokens' drives subjects with the keys 'pipes', and 'a' is none"]
+    );
+    assert_eq!(
+        of_a_guest("guest = [", "serve = ["),
+        [
+            "3:10: 'a' needs a load, [load.http], [load.connects], [load.tokens] or [load.command]: only \
+             subjects with the key 'guest' have none"
+        ]
+    );
 }

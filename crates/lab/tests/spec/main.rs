@@ -3,6 +3,7 @@
 mod broken;
 mod built_in;
 mod docs;
+mod guest;
 mod includes;
 mod mutated;
 

@@ -5,6 +5,7 @@
 //! pipe. Each token has its own number, so that a run notices if a token is lost or comes twice.
 //! [`PipeRun::measure`] runs in a process of its own (`drover lab pipes`).
 
+pub mod burst;
 mod completions;
 mod readers;
 mod tokens;
@@ -209,17 +210,7 @@ impl PipeRun {
         if writes > tokens::MOST_IN_A_PIPE {
             bail!("{writes} writes do not fit into a pipe: at most {}", tokens::MOST_IN_A_PIPE);
         }
-        let limit =
-            process::raise_open_files_limit().context("cannot raise the limit on descriptors")?;
-        let needed = 2 * u64::from(pipes) + OTHER_DESCRIPTORS;
-        if let Some(most) = limit.soft.filter(|most| *most < needed) {
-            bail!(
-                "{pipes} pipes need {needed} descriptors, and {most} are allowed: raise 'ulimit -n', or \
-                 take at most {} pipes",
-                most.saturating_sub(OTHER_DESCRIPTORS) / 2
-            );
-        }
-        Ok(())
+        make_room_for(pipes)
     }
 
     /// Passes tokens during warm-up and window, and completes `record`.
@@ -266,6 +257,24 @@ impl PipeRun {
         record.wait_mean_ns = self.times_waits.then_some(mean);
         Ok(())
     }
+}
+
+/// Raises the limit on descriptors for so many pipes.
+///
+/// # Errors
+/// The limit cannot be so high: names it.
+fn make_room_for(pipes: u32) -> anyhow::Result<()> {
+    let limit =
+        process::raise_open_files_limit().context("cannot raise the limit on descriptors")?;
+    let needed = 2 * u64::from(pipes) + OTHER_DESCRIPTORS;
+    if let Some(most) = limit.soft.filter(|most| *most < needed) {
+        bail!(
+            "{pipes} pipes need {needed} descriptors, and {most} are allowed: raise 'ulimit -n', or \
+             take at most {} pipes",
+            most.saturating_sub(OTHER_DESCRIPTORS) / 2
+        );
+    }
+    Ok(())
 }
 
 /// The size of an epoll_event: packed on x86-64, as the ABI has it since its first 32-bit programs.

@@ -66,9 +66,19 @@ enum Action {
     /// The lab runs this command for subjects of the kind 'pipes'
     #[command(hide = true)]
     Pipes(subject::pipes::Args),
+    /// Wake threads that wait in /dev/wakeq, and report how many an event wakes and what that costs
+    ///
+    /// The lab runs this command for subjects of the kind 'guest'
+    #[command(hide = true)]
+    WaitQueue(subject::wait_queue::Args),
+    /// Cause events while nobody waits, and report which are queued, merged and lost
+    ///
+    /// The lab runs this command for subjects of the kind 'guest'
+    #[command(hide = true)]
+    Burst(subject::burst::Args),
     /// Run a command of drover in the guest of a session
     ///
-    /// The lab runs this command for subjects with 'guest = true'
+    /// The lab runs this command for subjects of the kind 'guest', and for pipes with 'guest = true'
     #[command(hide = true)]
     Guest(guest::Args),
 }
@@ -89,6 +99,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Trace(args)) => trace::run(args),
         Some(Action::Herd(args)) => subject::herd::run(args),
         Some(Action::Pipes(args)) => subject::pipes::run(args),
+        Some(Action::WaitQueue(args)) => subject::wait_queue::run(&args),
+        Some(Action::Burst(args)) => subject::burst::run(&args),
         Some(Action::Guest(args)) => guest::run(&args),
     }
 }

@@ -57,10 +57,10 @@ pub(super) struct Args {
     #[arg(default_missing_value = "127.0.0.1:0")]
     live: Option<SocketAddr>,
 
-    /// Boot a virtual machine for the subjects that are described with 'guest = true'
+    /// Boot a virtual machine for the subjects that are described with 'guest'
     ///
     /// The machine is emulated, has one processor, runs Linux 6.12 with the modules of kernel/, and counts
-    /// instructions: see kernel/scans.toml. Needs Drover's sources and Debian's packages; see docs/kernel.md
+    /// instructions: see kernel/scans.toml and the files beside it. Needs Drover's sources and Debian's packages; see docs/kernel.md
     #[arg(long)]
     vm: bool,
 

@@ -296,6 +296,7 @@ impl<'a> Check<'a> {
                 self.placeholders(node, &[]);
             }
         }
+        self.kinds();
         let Some(load) = self.root.get("load") else { return };
         for part in [Some(load), self.root.get("background")].into_iter().flatten() {
             if let Some(http) = part.get("http") {
@@ -324,30 +325,51 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        self.kinds(load);
     }
 
     /// Checks that the kinds of load and subjects fit together.
-    fn kinds(&mut self, load: &Node) {
+    fn kinds(&mut self) {
         let servers = &["serve", "command", "peer"][..];
-        let (kinds, what) = match load {
-            load if load.entry("connects").is_some() => (&["waiters"][..], "connects"),
-            load if load.entry("tokens").is_some() => (&["pipes"][..], "tokens"),
-            load if load.entry("command").is_some() => (servers, "command"),
-            load if load.entry("http").is_some() => (servers, "http"),
-            _ => return,
+        let (kinds, what) = match self.root.get("load") {
+            None => (&["guest"][..], None),
+            Some(load) if load.entry("connects").is_some() => (&["waiters"][..], Some("connects")),
+            Some(load) if load.entry("tokens").is_some() => (&["pipes"][..], Some("tokens")),
+            Some(load) if load.entry("command").is_some() => (servers, Some("command")),
+            Some(load) if load.entry("http").is_some() => (servers, Some("http")),
+            Some(_) => return,
         };
-        let all = ["serve", "command", "peer", "waiters", "pipes"];
+        let all = ["serve", "command", "peer", "waiters", "pipes", "guest"];
         for (name, subject) in self.root.get("subject").into_iter().flat_map(Node::entries) {
             let has = |keys: &[&str]| keys.iter().any(|key| subject.node.entry(key).is_some());
-            if has(&all) && !has(kinds) {
+            if has(&["guest"]) && !self.takes_from_subjects() {
                 let message = format!(
-                    "the load '{what}' drives subjects with the keys {}, and '{name}' is none",
-                    listed(kinds)
+                    "nothing is taken from what '{name}' prints: write a table [metric.NAME] with \
+                     from = \"subject:/KEY\""
                 );
                 self.fault(&subject.key, message);
             }
+            if !has(&all) || has(kinds) {
+                continue;
+            }
+            let message = match what {
+                Some(what) => format!(
+                    "the load '{what}' drives subjects with the keys {}, and '{name}' is none",
+                    listed(kinds)
+                ),
+                None => format!(
+                    "'{name}' needs a load, [load.http], [load.connects], [load.tokens] or [load.command]: \
+                     only subjects with the key 'guest' have none"
+                ),
+            };
+            self.fault(&subject.key, message);
         }
+    }
+
+    /// Whether a metric of the experiment is taken from what its subjects print.
+    fn takes_from_subjects(&self) -> bool {
+        tables(self.root, "metric").any(|(_, metric)| {
+            metric.get("from").and_then(Node::text).is_some_and(|it| it.starts_with("subject:"))
+        })
     }
 
     fn pool_of(&mut self, http: &Node) {

@@ -1,6 +1,8 @@
-//! What an experiment measures or stands on, in a process of its own that the lab starts: waiters, pipes, a slow
-//! disk.
+//! What an experiment measures or stands on, in a process of its own that the lab starts: waiters, pipes, a wait queue,
+//! a slow disk.
 
+pub(super) mod burst;
 pub(super) mod disk;
 pub(super) mod herd;
 pub(super) mod pipes;
+pub(super) mod wait_queue;

@@ -1,0 +1,43 @@
+//! A command of Drover that runs in the virtual machine of `drover lab run --vm`, and measures there.
+
+use std::process;
+use std::time::Duration;
+
+use super::{Scene, SelfDriven, SelfMeasurement};
+use crate::failure::Failure;
+use crate::spec;
+use crate::spec::subject::LimitSettings;
+
+/// How long the command may take: longer than the guest may say nothing (two minutes).
+const TIMEOUT: Duration = Duration::from_secs(150);
+
+/// A command that measures in the guest, and prints one line of JSON.
+#[derive(Debug)]
+pub struct GuestCommand<'a> {
+    /// The subject's description.
+    pub subject: &'a spec::SubjectSpec,
+    /// The arguments of `drover`, with placeholders.
+    pub words: &'a [String],
+}
+
+impl SelfDriven for GuestCommand<'_> {
+    /// The window has no meaning for the command: its words say how much it does.
+    fn measure(&self, scene: &Scene<'_>, _window: Duration) -> Result<SelfMeasurement, Failure> {
+        let mut command = drover_in_guest(scene)?;
+        command.args(scene.prepare(self.subject, None)?.fill_all(self.words)?);
+        scene.result_of("command in the guest", command, &LimitSettings::default(), TIMEOUT)
+    }
+}
+
+/// The command to which the arguments of a `drover` in the guest are added.
+///
+/// # Errors
+/// [`Failure::NotTestable`]: there is no guest.
+pub(super) fn drover_in_guest(scene: &Scene<'_>) -> Result<process::Command, Failure> {
+    let Some(guest) = scene.guest else {
+        return Err(Failure::not_testable("it runs in a virtual machine: 'drover lab run --vm'"));
+    };
+    let mut command = process::Command::new(scene.drover);
+    command.args(["lab", "guest"]).arg(guest);
+    Ok(command)
+}

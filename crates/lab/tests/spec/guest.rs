@@ -1,0 +1,58 @@
+//! The experiments of `kernel/`, which run in a virtual machine: every file is read, and claims are about shapes and counts.
+
+use std::fs;
+use std::path::Path;
+
+use lab::spec::setting::{fill, level_of};
+use lab::spec::{self, Experiment};
+
+/// The experiments, by the names of their files.
+fn all() -> Vec<(String, Experiment)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
+    let paths = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = paths.filter(|path| path.extension().is_some_and(|it| it == "toml"));
+    let read = |path: std::path::PathBuf| {
+        let experiment = spec::read(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        (path.file_stem().unwrap().to_string_lossy().into_owned(), experiment)
+    };
+    let mut all: Vec<_> = files.map(read).collect();
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    all
+}
+
+#[test]
+fn every_file_is_read_and_has_its_name() {
+    let names: Vec<String> = all().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["bursts", "scans", "signals", "wake-policies"]);
+    for (name, experiment) in all() {
+        assert_eq!(experiment.id, name);
+    }
+}
+
+#[test]
+fn every_file_says_where_it_is_from_and_what_differs() {
+    for (name, experiment) in all() {
+        assert!(experiment.source.is_some() && experiment.question.is_some(), "{name}");
+        assert!(experiment.method.is_some() && !experiment.differences.is_empty(), "{name}");
+        assert!(!experiment.claim.is_empty() && !experiment.figure.is_empty(), "{name}");
+        let presets: Vec<&String> = experiment.presets.keys().collect();
+        assert_eq!(presets, ["quick", "standard", "paper"], "{name}");
+        assert!(experiment.presets.values().all(|preset| preset.rounds() >= 6), "{name}");
+    }
+}
+
+#[test]
+fn every_command_resolves_in_every_cell() {
+    for (name, experiment) in all() {
+        for preset in experiment.presets.values() {
+            let cells = experiment.cells(preset);
+            assert!(!cells.is_empty(), "{name}");
+            for cell in cells {
+                let guest = experiment.subject[&cell.subject].guest.iter().flatten();
+                for word in guest {
+                    fill(word, level_of(&cell.levels)).unwrap();
+                }
+            }
+        }
+    }
+}
