@@ -268,12 +268,6 @@ impl Config {
         self.sites().any(|site| matches!(site.source, ContentSource::Directory(_)))
     }
 
-    /// # Errors
-    /// Two sites are for one host.
-    pub fn check_hosts(&self) -> anyhow::Result<()> {
-        self.host_table().map(drop)
-    }
-
     /// The site of each host, by the number in [`Config::sites`].
     ///
     /// # Errors

@@ -34,7 +34,7 @@ impl FromStr for HostPattern {
         let is_name = |name: &str| {
             name.split('.').all(|label| {
                 let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-                !label.is_empty() && label.bytes().all(is_of_names)
+                !label.is_empty() && !label.starts_with('-') && label.bytes().all(is_of_names)
             })
         };
         let in_brackets = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
@@ -108,6 +108,37 @@ impl HostTable {
         // A name begins with a label: `.example.org` is beneath nothing.
         let mut beneath = dots.filter(|(at, _)| *at > 0).map(|(at, _)| &name[at + 1..]);
         beneath.find_map(|parent| self.wildcards.get(parent).copied())
+    }
+}
+
+/// The sites of hosts by their names, for the access log.
+#[derive(Debug)]
+pub(crate) struct NamedSites {
+    table: HostTable,
+    /// The first name of each site, by the number that the table has.
+    names: Vec<String>,
+}
+
+impl NamedSites {
+    /// `hosts`: the names of each host's site. A name that comes twice counts for the first site.
+    pub(crate) fn new<'h>(hosts: impl Iterator<Item = &'h [HostPattern]>) -> NamedSites {
+        let hosts: Vec<&[HostPattern]> = hosts.collect();
+        let numbered = (0..).zip(&hosts);
+        let patterns =
+            numbered.flat_map(|(number, names)| names.iter().map(move |it| (it, number)));
+        NamedSites {
+            table: HostTable::new(patterns).unwrap_or_default(),
+            names: hosts
+                .iter()
+                .filter_map(|names| names.first())
+                .map(ToString::to_string)
+                .collect(),
+        }
+    }
+
+    /// The first name of the site that a request for an authority is for; `None`: no host's.
+    pub(crate) fn find(&self, authority: &[u8]) -> Option<&str> {
+        self.names.get(self.table.find(authority)? as usize).map(String::as_str)
     }
 }
 

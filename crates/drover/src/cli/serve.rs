@@ -49,7 +49,7 @@ use config::{FlagOrigin, FlagValues};
 use explain::explain;
 pub(super) use flags::Args;
 use flags::{Advise, CachedReads, Overflow};
-use hosts::{SiteFault, SiteFaults};
+use hosts::SiteFaults;
 use reload::{Started, reloader};
 use response_flags::described_auth;
 use site_flags::{SiteFlags, UserFiles};
@@ -280,7 +280,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
     let proxies = args.proxies.proxies()?;
     let workers = args.workers();
     let some = |time: Duration| (!time.is_zero()).then_some(time);
-    let config = Config {
+    Ok(Config {
         site,
         hosts,
         listen: args.listen,
@@ -328,9 +328,7 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
         record_events: args.record_events,
         spin: args.spin_per_request.and_then(some),
         ..Config::new(ContentSource::Fixed(0), mechanism)
-    };
-    config.check_hosts()?;
-    Ok(config)
+    })
 }
 
 /// The site of ROOT, and those of hosts.
@@ -342,25 +340,28 @@ fn sites(args: &Args) -> Result<(Option<SiteSettings>, Vec<HostSite>), SiteFault
     let roots: Vec<PathBuf> =
         of_all.iter().chain(args.host.iter().map(|host| &host.root)).cloned().collect();
     let mut users = UserFiles::beside(&roots);
-    let mut faults = Vec::new();
+    let mut faults = SiteFaults::default();
     let source = match (args.reply_size, &of_all) {
         (Some(size), _) => Some(Ok(ContentSource::Fixed(size))),
         (None, Some(root)) => Some(directory("ROOT", root, &args.site)),
         (None, None) => None,
     };
-    let site = source.map(|source| args.site.clone().settings(source?, &mut users));
-    let site = site
-        .and_then(|site| site.map_err(|error| faults.push(SiteFault { host: None, error })).ok());
+    // What is for all is wrong in one place, and not at each host that has it too.
+    let site = faults.of(None, args.site.clone().settings(ContentSource::Fixed(0), &mut users));
+    let source = source.and_then(|source| faults.of(None, source));
+    let site = source.zip(site).map(|(source, site)| SiteSettings { source, ..site });
     let mut hosts = Vec::new();
     for (number, host) in args.host.iter().enumerate() {
-        let (names, flags) = (host.names.clone(), host.flags(&args.site));
-        let source = directory(&format!("the root of {}", host.described()), &host.root, &flags);
-        match source.and_then(|source| flags.settings(source, &mut users)) {
-            Ok(site) => hosts.push(HostSite { names, site }),
-            Err(error) => faults.push(SiteFault { host: Some(number), error }),
+        let (names, flags, number) = (host.names.clone(), host.flags(&args.site), Some(number));
+        let called = format!("the root of {}", host.described());
+        let source = faults.of(number, directory(&called, &host.root, &flags));
+        let site = faults.of(number, flags.settings(ContentSource::Fixed(0), &mut users));
+        faults.of(number, host.named_first(&args.host));
+        if let (Some(source), Some(site)) = (source, site) {
+            hosts.push(HostSite { names, site: SiteSettings { source, ..site } });
         }
     }
-    if faults.is_empty() { Ok((site, hosts)) } else { Err(SiteFaults(faults)) }
+    if faults.0.is_empty() { Ok((site, hosts)) } else { Err(faults) }
 }
 
 /// The files beneath `path`, which is what `called` says.

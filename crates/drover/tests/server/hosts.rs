@@ -253,6 +253,34 @@ fn a_host_can_be_without_what_is_set_for_all() {
 }
 
 #[test]
+fn the_access_log_names_the_site_by_its_first_name() {
+    for (form, known, other) in [
+        ("%v %s %U", "a.test 200 /small", "- 200 /small"),
+        ("json", "\"host\":\"B.TEST:80\",\"site\":\"a.test\"", "\"host\":\"other\",\"target\""),
+    ] {
+        let site = site();
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let flags = ["--log-format", form, "--access-log", log.to_str().unwrap()];
+        let mut server = serve(&site, &flags);
+        let mut client = server.connect();
+        for _ in 0..2 {
+            // The second of each is answered as the first was, without another look at its host.
+            for host in ["B.TEST:80", "B.TEST:80", "other", "other"] {
+                ask(&mut client, host, "/small").is(200);
+            }
+        }
+        drop(client);
+        server.terminate();
+        assert!(server.exit_status().success());
+        let lines = fs::read_to_string(&log).unwrap();
+        let found: Vec<bool> = lines.lines().map(|line| line.contains(known)).collect();
+        assert_eq!(found, [true, true, false, false].repeat(2), "{lines}");
+        assert_eq!(lines.lines().filter(|line| line.contains(other)).count(), 4, "{lines}");
+    }
+}
+
+#[test]
 fn users_of_one_host_are_nobody_at_another() {
     let (site, folder) = (site(), tempfile::tempdir().unwrap());
     // Of "open sesame".

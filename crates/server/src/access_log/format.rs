@@ -67,6 +67,8 @@ pub(super) enum LogPart {
     RequestLine,
     /// `%s`
     Status,
+    /// `%v`: the first name of the host's site.
+    Site,
     /// `%t`
     Time,
     /// `%{FORMAT}t`
@@ -127,7 +129,7 @@ const UNITS: &[(&str, u128)] = &[("s", 1_000_000), ("ms", 1_000), ("us", 1)];
 
 /// All directives, for messages.
 const DIRECTIVES: &str = "%% %a %A %b %B %D %h %H %{FIELD}i %k %l %m %{FIELD}o %p %P %q %r %s %t \
-                          %{FORMAT}t %T %{UNIT}T %u %U %{NAME}x %X";
+                          %{FORMAT}t %T %{UNIT}T %u %U %v %{NAME}x %X";
 
 impl OwnValue {
     /// Whether the value is known only if reads of files are timed.
@@ -169,6 +171,15 @@ impl Form {
     pub(super) fn has_local_address(&self) -> bool {
         let is_it = |part: &LogPart| matches!(part, LogPart::LocalAddress | LogPart::LocalPort);
         matches!(self, Form::Custom(format) if format.parts.iter().any(is_it))
+    }
+
+    /// Whether lines have the site that a request is for.
+    pub(crate) fn has_site(&self) -> bool {
+        match self {
+            Form::Combined => false,
+            Form::Json { .. } => true,
+            Form::Custom(format) => format.parts.contains(&LogPart::Site),
+        }
     }
 
     /// The fields of requests that lines have.
@@ -267,6 +278,7 @@ impl LogFormat {
             (Some('t'), None) => LogPart::Time,
             (Some('t'), Some(format)) => LogPart::Clock(ClockFormat::parse(&format)?),
             (Some('U'), None) => LogPart::Path,
+            (Some('v'), None) => LogPart::Site,
             (Some('X'), None) => LogPart::Persistence,
             (Some('i'), Some(name)) => {
                 LogPart::RequestField(number_of(&mut self.request_fields, name)?)

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::clock::combined;
 use super::format::{Form, LogPart, OwnValue};
+use crate::hosts::NamedSites;
 use crate::proxies::client::ClientAddress;
 
 /// The longest first line of an unreadable request that the log repeats.
@@ -54,6 +55,8 @@ pub(super) struct LoggedRequest {
     method: String,
     /// The host that it names, if the form has it.
     host: Option<Vec<u8>>,
+    /// The name of the host's site, if the form has it.
+    site: Option<String>,
     target: Vec<u8>,
     version: &'static str,
     /// The fields that the form has.
@@ -92,12 +95,20 @@ pub(crate) struct LoggedBy {
     /// The name of the backend that sends what needs no reading.
     pub(crate) sends: &'static str,
     pub(crate) worker: usize,
+    /// The sites of hosts, if there are any and the form has them.
+    pub(crate) sites: Option<NamedSites>,
 }
 
 impl LoggedRequest {
-    pub(super) fn of(request: &Request<'_>, form: &Form) -> LoggedRequest {
+    pub(super) fn of(
+        request: &Request<'_>,
+        form: &Form,
+        sites: Option<&NamedSites>,
+    ) -> LoggedRequest {
+        let site = sites.zip(request.host);
         LoggedRequest {
             user: None,
+            site: site.and_then(|(sites, host)| sites.find(host)).map(str::to_owned),
             method: request.method_text().to_owned(),
             host: request.host.filter(|_| matches!(form, Form::Json { .. })).map(<[u8]>::to_vec),
             target: request.target.to_vec(),
@@ -185,6 +196,8 @@ struct Json<'l> {
     method: &'l str,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<Cow<'l, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site: Option<&'l str>,
     target: Cow<'l, str>,
     version: &'l str,
     status: u16,
@@ -293,6 +306,7 @@ impl LogLine {
             user: asked.user.as_deref().map(String::from_utf8_lossy),
             method: &asked.method,
             host: asked.host.as_deref().map(String::from_utf8_lossy),
+            site: asked.site.as_deref(),
             target: String::from_utf8_lossy(&asked.target),
             version: asked.version,
             status: self.status.code(),
@@ -353,6 +367,9 @@ impl LogLine {
             LogPart::EarlierRequests => write!(out, "{}", self.earlier),
             LogPart::Nobody => out.write_all(b"-"),
             LogPart::User => asked.append_user(out),
+            LogPart::Site => {
+                push_or_dash(out, asked.site.as_deref().unwrap_or_default().as_bytes())
+            }
             LogPart::Method => push_or_dash(out, asked.method.as_bytes()),
             LogPart::Process => write!(out, "{}", std::process::id()),
             LogPart::Query => push_escaped(out, query),
@@ -439,7 +456,7 @@ mod tests {
     fn written(input: &str, form: &str, is_whole: bool) -> String {
         let form = Form::parse(form).unwrap();
         let asked = match request::parse(input.as_bytes(), &HeadLimits::default()) {
-            Ok(Some(request)) => LoggedRequest::of(&request, &form),
+            Ok(Some(request)) => LoggedRequest::of(&request, &form, None),
             _ => LoggedRequest::unreadable(input.as_bytes()),
         };
         let head = b"HTTP/1.1 200 OK\r\nETag: \"t\"\r\nVary: a\r\nvary: b\r\n\r\n";
@@ -483,6 +500,7 @@ mod tests {
                 files: "auto",
                 sends: "some",
                 worker: 3,
+                sites: None,
             },
         };
         let mut out = Vec::new();

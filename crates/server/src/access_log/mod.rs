@@ -129,7 +129,7 @@ impl AccessLogger {
         let (asked, named) = match request::parse(input, &self.limits) {
             Ok(Some(request)) => {
                 let named = |it: &ForwardedClients| it.client(client.ends.client, request.fields());
-                let asked = LoggedRequest::of(&request, &self.form);
+                let asked = LoggedRequest::of(&request, &self.form, self.by.sites.as_ref());
                 (asked, self.forwarded.as_ref().and_then(named))
             }
             _ => (LoggedRequest::unreadable(input), None),

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::Config;
 use crate::access_log::{self, AccessLogger, LoggedBy};
 use crate::auth::VerifiedTags;
+use crate::hosts::NamedSites;
 use crate::respond::extras::Extras;
 use crate::respond::site::{Limits, Site, TimeOuts};
 use crate::respond::sites::ServedSites;
@@ -194,6 +195,8 @@ fn extras(
                 files: config.files.map_or("auto", |backend| backend.name),
                 sends: sender(config),
                 worker,
+                sites: (log.form.has_site() && !config.hosts.is_empty())
+                    .then(|| NamedSites::new(config.hosts.iter().map(|host| &host.names[..]))),
             },
         )
     });

@@ -42,6 +42,9 @@ fn notes(
     if args.root_of_all().is_none() {
         notes.insert("root", "requests for other hosts get the status 421".to_owned());
     }
+    if let Some(line) = args.requests.line_in_force() {
+        notes.insert("max-line", format!("takes {line}, as max-head"));
+    }
     if args.dispatch.0.is_none() {
         let why = match why_no_rings {
             Some(reason) => reason.to_owned(),

@@ -14,6 +14,7 @@ use server::HostPattern;
 
 use super::site_flags::{SYMLINKS, SiteFlags};
 use crate::cli::mistake;
+use usage::UsageError;
 
 /// The flag, and the key of the tables.
 pub(super) const HOST: &str = "host";
@@ -34,7 +35,7 @@ pub(super) struct HostFlag {
 }
 
 /// What is wrong with sites.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SiteFaults(pub(super) Vec<SiteFault>);
 
 /// What is wrong with a site.
@@ -43,6 +44,21 @@ pub(super) struct SiteFault {
     /// The number of the host's site, from 0; `None`: the site is that of ROOT.
     pub(super) host: Option<usize>,
     pub(super) error: anyhow::Error,
+}
+
+impl SiteFaults {
+    /// The result of a part of a site; what is wrong with it is kept, unless another site has the same fault.
+    pub(super) fn of<T>(&mut self, host: Option<usize>, made: anyhow::Result<T>) -> Option<T> {
+        let error = match made {
+            Ok(made) => return Some(made),
+            Err(error) => error,
+        };
+        let text = format!("{error:#}");
+        if self.0.iter().all(|known| format!("{:#}", known.error) != text) {
+            self.0.push(SiteFault { host, error });
+        }
+        None
+    }
 }
 
 impl fmt::Display for SiteFaults {
@@ -151,6 +167,20 @@ impl HostFlag {
         let site = format!("{}={root}", names.join(","));
         shlex::try_join([site.as_str()].into_iter().chain(own.iter().map(String::as_str)))
             .map_err(|error| error.to_string())
+    }
+
+    /// # Errors
+    /// A site of `all` that comes before this one has one of the names too.
+    pub(super) fn named_first(&self, all: &[HostFlag]) -> anyhow::Result<()> {
+        for before in all.iter().take_while(|host| !std::ptr::eq(*host, self)) {
+            if let Some(name) = self.names.iter().find(|name| before.names.contains(name)) {
+                anyhow::bail!(UsageError::new(format!(
+                    "{name} has two sites: this one, and that of {}; name it once",
+                    before.described()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The names, for messages.

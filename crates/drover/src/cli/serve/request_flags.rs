@@ -53,6 +53,11 @@ impl RequestFlags {
         }
     }
 
+    /// The length of a line that is in force, if --max-head is less than --max-line.
+    pub(super) fn line_in_force(&self) -> Option<usize> {
+        (self.max_line > self.max_head).then_some(self.max_head)
+    }
+
     /// `None`: no limit.
     pub(super) fn requests(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.max_requests)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::NonEmptyStringValueParser;
 use mech::files::root::Symlinks;
 use server::{Auth, ContentSource, HeaderRule, Redirect, SiteSettings};
 
@@ -49,7 +50,7 @@ pub(in crate::cli) struct SiteFlags {
     /// FILE is a name beneath ROOT, such as index.html. Scripts, images and the like that do not exist are
     /// still answered with 404.
     #[arg(help_heading = SERVING)]
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true, value_parser = NonEmptyStringValueParser::new())]
     pub(super) fallback: Option<String>,
 
     /// Add a field to the responses with files that match a pattern; may be given several times
