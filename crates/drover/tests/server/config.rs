@@ -170,6 +170,18 @@ fn what_does_not_go_together_is_told_with_its_place() {
 }
 
 #[test]
+fn a_file_names_the_directory_that_is_served() {
+    let folder = Folder::new();
+    for text in ["", "listen = 0\n"] {
+        let told = folder.faults(text, &[]);
+        assert!(told.len() == 1 && told[0].contains("write root ="), "{told:?}");
+        folder.checked(text, &[&folder.public()]);
+        folder.checked(&format!("{text}reply-size = '1K'\n"), &[]);
+        folder.checked(&format!("{text}[[host]]\nname = 'a'\nroot = 'public'\n"), &[]);
+    }
+}
+
+#[test]
 fn every_host_is_told_with_its_place() {
     let folder = Folder::new();
     let hosts = "\n[[host]]\nname = 'a'\nroot = 'public'\n[[host]]\nname = 'b'\nroot = 'no'\n\
@@ -184,6 +196,19 @@ fn every_host_is_told_with_its_place() {
         assert!(told.starts_with(place) && told.contains(words), "{place}, {words}: {told}");
     }
     assert_eq!(told.len(), 4, "{told:?}");
+    let twice = hosts.replace("'c', '*.c'", "'c', 'a'");
+    let told = folder.faults(&format!("auth = 'users'\n{twice}"), &[]);
+    for (place, words) in [
+        ("drover.toml:1:1: ", "users"),
+        ("drover.toml:6:1: ", "the root of b"),
+        ("drover.toml:9:1: ", "--auth"),
+        ("drover.toml:9:1: ", "a has two sites: this one, and that of a"),
+        ("drover: 4 faults", "see above"),
+    ] {
+        let is_it = |told: &&String| told.starts_with(place) && told.contains(words);
+        assert_eq!(told.iter().filter(is_it).count(), 1, "{place}, {words}: {told:?}");
+    }
+    assert_eq!(told.len(), 5, "{told:?}");
     let checked = folder.checked(&hosts.replace("'no'", "'public'").replace("auth", "# auth"), &[]);
     let heads = checked.lines().filter(|line| line.starts_with("[[host]]"));
     let lines: Vec<_> = heads.map(|head| head.rsplit_once(':').unwrap().1).collect();

@@ -31,6 +31,13 @@ pub(super) fn complete(args: Args, matches: &ArgMatches) -> anyhow::Result<(Args
         flags.fill_in_each(set);
     }
     let parsed = flags.parse().map_err(|error| conflict(&flags, &error))?;
+    if parsed.root.is_none() && parsed.root_of_all().is_some() {
+        // A service begins in '/', and whatever directory a file is tried in is not what it is for.
+        anyhow::bail!(UsageError::new(format!(
+            "{}: no directory is named; write root = \"…\" in the file, or a directory on the command line",
+            path.display()
+        )));
+    }
     Ok(with_root(Args { check: args.check, explain: args.explain, ..parsed }, flags))
 }
 
