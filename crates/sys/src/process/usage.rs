@@ -228,17 +228,21 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_is_seen_to() {
-        std::thread::spawn(|| {
+        let (told, who) = std::sync::mpsc::channel();
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || {
             let before = thread_waits().unwrap();
-            let (sender, receiver) = std::sync::mpsc::channel::<()>();
-            let waited = receiver.recv_timeout(Duration::from_millis(1));
-            assert!(waited.is_err());
+            told.send((thread_number(), before)).unwrap();
+            // Nothing comes before it has been seen to wait.
+            gone.recv().unwrap();
             assert!(thread_waits().unwrap() > before);
             assert!(thread_switches().unwrap() >= thread_waits().unwrap());
-            assert!(waits_of(thread_number()).unwrap() > before);
-            drop(sender);
-        })
-        .join()
-        .unwrap();
+        });
+        let (thread, before) = who.recv().unwrap();
+        while waits_of(thread).unwrap() <= before {
+            std::thread::yield_now();
+        }
+        go.send(()).unwrap();
+        waiting.join().unwrap();
     }
 }
