@@ -151,6 +151,10 @@ impl fmt::Display for Rules {
             true => f.write_str("no files to read")?,
             false => write!(f, "read-only beneath {}", list(&mut self.served.iter()))?,
         }
+        let mut files = self.reading.iter().filter(|(_, access)| *access == READ_FILE).peekable();
+        if files.peek().is_some() {
+            write!(f, ", reads files in {}", list(&mut files.map(|it| &it.0)))?;
+        }
         match self.writing.is_empty() {
             true => Ok(()),
             false => write!(f, ", writes in {}", list(&mut self.writing.iter().map(|it| &it.0))),

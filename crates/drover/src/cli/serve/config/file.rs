@@ -16,8 +16,7 @@ use crate::cli::mistake;
 use crate::cli::serve::hosts::{self, HOST, HostFlag};
 
 /// The message for a host that is no table.
-const NO_HOST: &str =
-    "a host is a table: [[host]], and beneath it name = \"www.example.org\" and root = \"www\"";
+const NO_HOST: &str = "a host is a table in two brackets: [[host]], and beneath it name = \"www.example.org\" and root = \"www\"";
 
 /// Flags that every command has. They are no keys.
 const OF_EVERY_COMMAND: [&str; 2] = ["verbose", "help"];
@@ -97,6 +96,10 @@ impl Reader<'_> {
             return vec![(OsString::new(), origin(&node.place))];
         }
         let items = match &node.value {
+            Value::Table(_) if name(flag) == HOST => {
+                self.faults.push(node.place.fault(NO_HOST));
+                return Vec::new();
+            }
             Value::List(items) if kind == FlagValueKind::List && items.is_empty() => {
                 let message = format!("'{key}' is empty: leave the key out, or name a value");
                 self.faults.push(node.place.fault(message));
@@ -328,6 +331,7 @@ mod tests {
             &["'a=/srv' '--auth=' '--fallback=' '--header='"],
         );
         says("host = 'a=b'", &["f.toml:1:8: |[[host]]"]);
+        says("[host]\nname = 'a'\nroot = '/srv'", &["f.toml:1:1: |[[host]]"]);
         says(
             "[[host]]\nroot = '/srv'\nname = 'a,b'\nsymlinks = ''",
             &["f.toml:3:8: 'a,b' is no name|[\"a.test\", \"b.test\"]", "f.toml:4:12: |--symlinks"],

@@ -97,6 +97,10 @@ fn written(setting: &FlagValue, value: &OsStr) -> String {
         return quoted_path(value);
     }
     let text = value.to_string_lossy().into_owned();
+    if let Some(path) = text.strip_prefix("unix:").filter(|_| setting.name == "listen") {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        return lab::document::quoted(&format!("unix:{}", absolute.display()));
+    }
     let is_number = text.parse::<u32>().is_ok_and(|number| number.to_string() == text);
     match is_number || setting.kind == FlagValueKind::Switch {
         true => text,
@@ -112,6 +116,8 @@ fn quoted_path(path: &OsStr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::super::flag_values::command;
     use super::*;
 
@@ -124,7 +130,8 @@ mod tests {
     fn a_line_says_value_and_origin() {
         let mut flags = flags(&["/srv", "--workers", "2", "--pin", "--overflow=ignore"]);
         let origin = FlagOrigin::File { name: "d.toml".to_owned(), line: 7, column: 1 };
-        flags.fill_in("listen", vec!["80".into(), ":81".into()], origin.clone());
+        let listen = ["80", ":81", "unix:/run/a,mode=0666"].map(OsString::from);
+        flags.fill_in("listen", listen.into(), origin.clone());
         flags.fill_in("workers", vec!["9".into()], origin);
         let notes = SettingNotes::from([("dispatch", "takes poll".to_owned())]);
         let text = table(&flags, &notes);
@@ -133,7 +140,7 @@ mod tests {
         for line in [
             "root = \"/srv\" # command line",
             " # Serving",
-            "listen = [80, \":81\"] # d.toml:7",
+            "listen = [80, \":81\", \"unix:/run/a,mode=0666\"] # d.toml:7",
             "workers = 2 # command line",
             "pin = true # command line",
             "dispatch = \"auto\" # default: takes poll",
