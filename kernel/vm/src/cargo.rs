@@ -20,13 +20,26 @@ pub struct TestProgram {
 /// # Errors
 /// What cargo says.
 pub fn test_program(package: &str, target: &str) -> anyhow::Result<TestProgram> {
+    build_test_program(package, target, &[])
+}
+
+/// The same, optimised, beside the usual build: an emulated machine runs it several times as fast.
+///
+/// # Errors
+/// What cargo says.
+pub fn fast_test_program(package: &str, target: &str) -> anyhow::Result<TestProgram> {
+    let optimised = ["--config", "profile.dev.opt-level=2", "--target-dir", "target/optimised"];
+    build_test_program(package, target, &optimised)
+}
+
+fn build_test_program(package: &str, target: &str, how: &[&str]) -> anyhow::Result<TestProgram> {
     let select = match target {
         "lib" => vec!["--lib"],
         target => vec!["--test", target],
     };
     let arguments = ["test", "--no-run", "--package", package];
     let (mut file, mut binary) = (None, None);
-    for message in messages(&[&arguments[..], &select].concat())? {
+    for message in messages(&[&arguments[..], &select, how].concat())? {
         let executable = message["executable"].as_str().map(PathBuf::from);
         let is_test = message["profile"]["test"] == true;
         let place = if is_test { &mut file } else { &mut binary };

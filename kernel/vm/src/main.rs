@@ -241,7 +241,7 @@ fn own_features(kernel: &Kernel) -> anyhow::Result<Guest> {
 
 /// A guest that runs all tests of a program, over every mechanism that its kernel has, with the kernel's socket monitor.
 fn all_tests_of(package: &str, suite: &str, kernel: &Kernel) -> anyhow::Result<Guest> {
-    let program = cargo::test_program(package, suite)?;
+    let program = cargo::fast_test_program(package, suite)?;
     let name = format!("{package}-{suite}");
     let home = sources().join("../crates").join(package.trim_start_matches("drover-"));
     let mut programs = vec![(name.clone(), program.file)];
