@@ -225,15 +225,18 @@ fn suites(only_brief: bool) -> anyhow::Result<Guest> {
 fn own_features(kernel: &Kernel) -> anyhow::Result<Guest> {
     let steps = [
         ("kTLS", "grep -w tls /proc/sys/net/ipv4/tcp_available_ulp"),
-        ("netem", "tc qdisc add dev lo root netem delay 1ms && tc qdisc show dev lo | grep netem"),
+        (
+            "netem",
+            "iproute-tc qdisc add dev lo root netem delay 1ms && iproute-tc qdisc show dev lo | grep netem",
+        ),
     ];
     Ok(Guest {
         modules: ["tls", "sch_netem"]
             .into_iter()
             .map(|it| kernel.module(it))
             .collect::<anyhow::Result<_>>()?,
-        // That of busybox cannot add one.
-        programs: vec![("tc".to_owned(), PathBuf::from("/sbin/tc"))],
+        // The shell takes its own tc otherwise, which cannot add one.
+        programs: vec![("iproute-tc".to_owned(), PathBuf::from("/sbin/tc"))],
         steps: steps.map(|(name, command)| (name.to_owned(), command.to_owned())).into(),
         ..Guest::default()
     })
