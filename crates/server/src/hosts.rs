@@ -76,14 +76,15 @@ pub(crate) struct HostTable {
 
 impl HostTable {
     /// # Errors
-    /// A pattern that comes twice.
+    /// A pattern that two sites have.
     pub(crate) fn new<'p>(
         patterns: impl Iterator<Item = (&'p HostPattern, u32)>,
     ) -> Result<HostTable, &'p HostPattern> {
         let mut table = HostTable::default();
         for (pattern, site) in patterns {
             let names = if pattern.is_wildcard { &mut table.wildcards } else { &mut table.whole };
-            if names.insert(pattern.name.as_bytes().to_vec(), site).is_some() {
+            let before = names.insert(pattern.name.as_bytes().to_vec(), site);
+            if before.is_some_and(|before| before != site) {
                 return Err(pattern);
             }
         }
@@ -120,7 +121,7 @@ pub(crate) struct NamedSites {
 }
 
 impl NamedSites {
-    /// `hosts`: the names of each host's site. A name that comes twice counts for the first site.
+    /// `hosts`: the names of each host's site, of which no two have the same.
     pub(crate) fn new<'h>(hosts: impl Iterator<Item = &'h [HostPattern]>) -> NamedSites {
         let hosts: Vec<&[HostPattern]> = hosts.collect();
         let numbered = (0..).zip(&hosts);

@@ -304,7 +304,7 @@ impl FlagValues {
             return placed.remove(0);
         }
         let lines: Vec<String> = placed.iter().map(|error| format!("{error:#}")).collect();
-        faults::refuse(&lines, "what is to be served", "the server does not use it").into()
+        faults::refuse(&lines, "what is to be served", "it is not used").into()
     }
 
     fn place_one(&self, fault: SiteFault) -> anyhow::Error {
