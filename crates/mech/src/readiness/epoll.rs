@@ -113,6 +113,10 @@ impl Readiness for Epoll {
             match epoll::wait(&self.instance, &mut self.buffer[..], timeout.as_ref()) {
                 Ok(reported) => reported,
                 Err(rustix::io::Errno::INTR) => (&mut [][..], &mut [][..]),
+                Err(rustix::io::Errno::NOSYS) => {
+                    let reason = "epoll_pwait2(2) is missing (Linux 5.11)";
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+                }
                 Err(error) => return Err(error.into()),
             };
         events.extend(reported.iter().map(|event| Event {

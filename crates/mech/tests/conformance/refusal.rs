@@ -28,6 +28,30 @@ fn a_refused_ring_is_put_down_to_its_cause() {
     }
 }
 
+/// As on kernels before 5.11.
+#[test]
+fn without_its_call_epoll_says_which_kernel_has_it_and_others_work() {
+    if child::role().is_some() {
+        if let Err(error) = seccomp::refuse(&[libc::SYS_epoll_pwait2], libc::ENOSYS) {
+            return println!("{CANNOT}{error}");
+        }
+        for mechanism in mechanisms::ALL {
+            let expected = mechanism.waits_with.contains(&"epoll_pwait2");
+            let reason = mechanism.probe().err();
+            let blamed = reason.as_ref().is_some_and(|reason| reason.contains("Linux 5.11"));
+            assert_eq!(blamed, expected, "{}: {reason:?}", mechanism.name);
+        }
+        assert!(mechanisms::auto_of_readiness().is_some());
+        return;
+    }
+    let test = "refusal::without_its_call_epoll_says_which_kernel_has_it_and_others_work";
+    let output = child::run(test, "wait");
+    child::check(&output);
+    if let Some(reason) = String::from_utf8_lossy(&output.stdout).split(CANNOT).nth(1) {
+        testing::skip!("{}", reason.lines().next().unwrap_or_default());
+    }
+}
+
 /// The child's part.
 fn refuse(role: &str) {
     if let Some(reason) = RINGS.iter().find_map(|name| reason(name)) {
