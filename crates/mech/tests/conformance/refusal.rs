@@ -52,6 +52,24 @@ fn without_its_call_epoll_says_which_kernel_has_it_and_others_work() {
     }
 }
 
+/// A process that root started and that is another user now may not read /proc/self/auxv, and before Linux 6.4 there is no
+/// other way to ask the kernel: the C library has what it was told at the start.
+#[test]
+fn the_size_of_a_page_is_known_without_asking_the_kernel() {
+    if child::role().is_some() {
+        return match seccomp::forbid(&[libc::SYS_prctl, libc::SYS_openat]) {
+            Ok(()) => assert!(mech::files::bytes::page_size().is_power_of_two()),
+            Err(error) => println!("{CANNOT}{error}"),
+        };
+    }
+    let output =
+        child::run("refusal::the_size_of_a_page_is_known_without_asking_the_kernel", "ask");
+    child::check(&output);
+    if let Some(reason) = String::from_utf8_lossy(&output.stdout).split(CANNOT).nth(1) {
+        testing::skip!("{}", reason.lines().next().unwrap_or_default());
+    }
+}
+
 /// The child's part.
 fn refuse(role: &str) {
     if let Some(reason) = RINGS.iter().find_map(|name| reason(name)) {
