@@ -45,6 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
         programs,
         steps: vec![(target.to_owned(), format!("{set}{target} {}", rest.join(" ")))],
         folders: vec![sources.join("../crates/mech").canonicalize()?],
+        ..Guest::default()
     };
     let mut machine = Machine { counts_instructions, ..Machine::default() };
     if counts_instructions {

@@ -1,6 +1,8 @@
 //! `drover-vm`: builds the modules of `kernel/`, and runs the project's programs over them in a guest of each kernel.
 
 use std::env;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -249,13 +251,18 @@ fn all_tests_of(package: &str, suite: &str, kernel: &Kernel) -> anyhow::Result<G
     let program = cargo::fast_test_program(package, suite)?;
     let name = format!("{package}-{suite}");
     let home = sources().join("../crates").join(package.trim_start_matches("drover-"));
+    // Where tests of programs put their files: beside the folder of the build.
+    let temporary = program.file.ancestors().nth(3).map(|target| target.join("tmp"));
+    let deploy = fs::read_dir(sources().join("../deploy").canonicalize()?)?;
+    let files = deploy.map(|file| Ok(file?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
     let mut programs = vec![(name.clone(), program.file)];
     programs.extend(program.binary.map(|file| (file.display().to_string(), file)));
     Ok(Guest {
         // Where they are no modules, the kernel has them always, or the tests that need them are skipped.
         modules: ["inet_diag", "tcp_diag"].iter().filter_map(|it| kernel.module(it).ok()).collect(),
         programs,
-        folders: vec![home.canonicalize()?],
+        folders: [home.canonicalize()?].into_iter().chain(temporary).collect(),
+        files: files.into_iter().filter(|path| path.is_file()).collect(),
         steps: vec![(name.clone(), format!("ulimit -n 65536; {name}"))],
     })
 }

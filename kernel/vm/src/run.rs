@@ -30,6 +30,8 @@ pub struct Guest {
     pub programs: Vec<(String, PathBuf)>,
     /// Folders that tests expect where they were built.
     pub folders: Vec<PathBuf>,
+    /// Files that tests read where they were built.
+    pub files: Vec<PathBuf>,
     /// The commands that the guest's shell runs, by the name that the result has.
     pub steps: Vec<(String, String)>,
 }
@@ -79,6 +81,10 @@ impl Guest {
         }
         for folder in &self.folders {
             archive.folder(&folder.display().to_string());
+        }
+        for file in &self.files {
+            let content = fs::read(file).with_context(|| file.display().to_string())?;
+            archive.file(&file.display().to_string(), &content);
         }
         let initramfs = folder.join(format!("{}.cpio", kernel.release));
         archive.write(init, &initramfs)?;
