@@ -150,9 +150,11 @@ fn nothing_outside_the_root_opens_unless_links_may_lead_there() {
 /// Lets an access of a link that was just made leave its time as it is: the kernel notes the first one after a change
 /// (relatime, mount(8)), and to note it may need the disk, so that the link is not followed by what is in memory alone.
 fn note_no_access(link: &Path) {
-    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
-    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    let last_modification = Timespec { tv_sec: 1, tv_nsec: 0 };
+    use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    // Later than the link's last change, which this call is itself.
+    let last_access = Timespec { tv_sec: now.as_secs() as i64 + 3600, tv_nsec: 0 };
+    let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let times = Timestamps { last_access, last_modification };
     utimensat(CWD, link, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
