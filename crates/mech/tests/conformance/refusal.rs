@@ -19,12 +19,18 @@ fn a_refused_ring_is_put_down_to_its_cause() {
     }
     let test = "refusal::a_refused_ring_is_put_down_to_its_cause";
     for role in ["setup EPERM", "setup ENOSYS", "enter EPERM", "register EPERM", "memory"] {
-        let output = child::run(test, role);
-        child::check(&output);
-        let said = String::from_utf8_lossy(&output.stdout);
-        if let Some(reason) = said.split(CANNOT).nth(1) {
-            testing::skip!("{role}: {}", reason.lines().next().unwrap_or_default());
-        }
+        play(test, role);
+    }
+}
+
+/// Runs a test in a child, whose role it is, and notes why the child cannot play it, if it cannot.
+#[track_caller]
+fn play(test: &str, role: &str) {
+    let output = child::run(test, role);
+    child::check(&output);
+    let said = String::from_utf8_lossy(&output.stdout);
+    if let Some(reason) = said.split(CANNOT).nth(1) {
+        testing::skip!("{role}: {}", reason.lines().next().unwrap_or_default());
     }
 }
 
@@ -44,12 +50,7 @@ fn without_its_call_epoll_says_which_kernel_has_it_and_others_work() {
         assert!(mechanisms::auto_of_readiness().is_some());
         return;
     }
-    let test = "refusal::without_its_call_epoll_says_which_kernel_has_it_and_others_work";
-    let output = child::run(test, "wait");
-    child::check(&output);
-    if let Some(reason) = String::from_utf8_lossy(&output.stdout).split(CANNOT).nth(1) {
-        testing::skip!("{}", reason.lines().next().unwrap_or_default());
-    }
+    play("refusal::without_its_call_epoll_says_which_kernel_has_it_and_others_work", "wait ENOSYS");
 }
 
 /// A process that root started and that is another user now may not read /proc/self/auxv, and before Linux 6.4 there is no
@@ -62,12 +63,7 @@ fn the_size_of_a_page_is_known_without_asking_the_kernel() {
             Err(error) => println!("{CANNOT}{error}"),
         };
     }
-    let output =
-        child::run("refusal::the_size_of_a_page_is_known_without_asking_the_kernel", "ask");
-    child::check(&output);
-    if let Some(reason) = String::from_utf8_lossy(&output.stdout).split(CANNOT).nth(1) {
-        testing::skip!("{}", reason.lines().next().unwrap_or_default());
-    }
+    play("refusal::the_size_of_a_page_is_known_without_asking_the_kernel", "neither may be called");
 }
 
 /// The child's part.
