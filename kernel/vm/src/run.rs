@@ -9,12 +9,14 @@ use crate::boot::{BEGIN, DONE, Machine};
 use crate::initramfs::Archive;
 use crate::packages::Kernel;
 
-/// The beginning of a guest's script: file systems, and the network of the guest alone.
+/// The beginning of a guest's script: file systems, and the network of the guest alone. Nothing is mounted on `/tmp`, which is part of
+/// the tmpfs that the archive was unpacked to: programs and files lie where they were built, and that may be there. The kernel mounts that
+/// tmpfs to note every access; systems have theirs mounted with `relatime`.
 pub(crate) const PREPARATION: &str = "#!/bin/busybox sh\n\
     export PATH=/bin HOME=/tmp RUST_BACKTRACE=1\n\
     /bin/busybox --install -s /bin 2>/dev/null\n\
     mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev\n\
-    mount -t tmpfs tmpfs /tmp; mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
+    mount -o remount,relatime / || exit; chmod 1777 /tmp; mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
     ip link set lo up\n";
 
 /// The command by which a guest that counts instructions waits for the end of its own start: kernel threads work on meanwhile, and
