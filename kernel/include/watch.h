@@ -118,6 +118,7 @@ static int watch_on_wake(wait_queue_entry_t *entry, unsigned int mode, int sync,
 		 * need not wait for that lock once the head is gone, and frees both.
 		 */
 		list_del_init(&entry->entry);
+		/* Pairs with the acquire in watch_detach(): who finds NULL finds the entry out of the queue. */
 		smp_store_release(&own->head, NULL);
 	}
 	return 1;
@@ -153,6 +154,7 @@ static void watch_detach(struct watch *watch)
 
 		/* RCU keeps a queue's memory from POLLFREE on until the entry is out (see watch_on_wake()). */
 		rcu_read_lock();
+		/* Pairs with the release in watch_on_wake(). */
 		head = smp_load_acquire(&own->head);
 		if (head)
 			remove_wait_queue(head, &own->entry);
