@@ -8,6 +8,7 @@ use rustix::process::Signal;
 
 use crate::run::{Run, Running, load};
 use crate::server::Server;
+use crate::timeouts::{Timeout, run_in_time};
 use crate::truth::{Account, BODY, FAULTS, Fault, drawn, faulty};
 
 /// A file with the body that replies should have, as a flag.
@@ -17,26 +18,61 @@ static VERIFY: LazyLock<String> = LazyLock::new(|| {
     format!("--verify={}", file.display())
 });
 
-/// Flags that make every fault one. The time-out is far from what a busy machine does to a reply.
-pub(crate) fn strict<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    [&[url, "--expect-size", "100", "--timeout", "1s", &VERIFY], more].concat()
+/// Flags that make every fault one.
+pub(crate) fn strict<'a>(url: &'a str, timeout: Timeout, more: &[&'a str]) -> Vec<&'a str> {
+    [&[url, "--expect-size", "100", timeout.flag, &VERIFY], more].concat()
 }
 
+/// A run against a server with `faults`, and what happened there; `None`, and a note, if that was too slow.
 #[track_caller]
-pub(crate) fn agree(run: &Run, server: Server, faults: &[Fault], seed: u64) {
-    let (log, connections) = server.log();
+pub(crate) fn run_with_faults(
+    faults: &[Fault],
+    seed: u64,
+    run: impl Fn(&Server, Timeout) -> Run,
+) -> Option<(Run, Account)> {
+    let (run, log, connections) = run_in_time(|| faulty(faults, seed), run)?;
     let happened = Account::of_log(&log, connections, |number| drawn(faults, seed, number));
-    assert_eq!(Account::of_run(run), happened, "{faults:?} {seed}: {}", run.json);
+    Some((run, happened))
+}
+
+/// Runs the generator to its end, and checks that its account is what happened.
+#[track_caller]
+pub(crate) fn run_and_agree(faults: &[Fault], seed: u64, more: &[&str]) -> Option<Run> {
+    let (run, happened) = run_with_faults(faults, seed, |server, timeout| {
+        load(&strict(&server.url(), timeout, more))
+    })?;
+    assert_eq!(Account::of_run(&run), happened, "{faults:?} {seed}: {}", run.json);
+    Some(run)
+}
+
+/// Interrupts the generator after so many requests; nothing that it has counted may be lost.
+#[track_caller]
+pub(crate) fn interrupt_and_agree(
+    faults: &[Fault],
+    seed: u64,
+    requests: u64,
+    more: &[&str],
+) -> Option<Run> {
+    let (run, happened) = run_with_faults(faults, seed, |server, timeout| {
+        let url = server.url();
+        let endless = [&["-d", "1h"], more].concat();
+        let running = Running::start(&strict(&url, timeout, &endless));
+        server.wait_for_requests(requests);
+        running.signal(Signal::INT);
+        running.finish()
+    })?;
+    // Every request and connection is there; some of the answers were still on their way.
+    Account::of_run(&run).is_part_of(&happened, run.number("/in_flight"));
+    Some(run)
 }
 
 #[test]
 fn every_fault_alone_is_counted_for_what_it_is() {
     for fault in FAULTS {
-        let server = faulty(&[fault], 0);
         let requests = if fault == Fault::Silence { "8" } else { "60" };
-        let run = load(&strict(&server.url(), &["-c", "8", "-n", requests]));
-        assert_eq!(run.number("/requests"), requests.parse::<u64>().unwrap());
-        agree(&run, server, &[fault], 0);
+        let run = run_and_agree(&[fault], 0, &["-c", "8", "-n", requests]);
+        let counted = run.map(|run| run.number("/requests").to_string());
+        assert!(counted.is_none_or(|counted| counted == requests));
     }
 }
 
@@ -53,9 +89,7 @@ fn mixed_faults_are_counted_for_what_they_are() {
         &["-c", "16", "-n", "200", "--read-rate", "1000000"],
     ];
     let run = |seed: usize, more: &[&str]| {
-        let server = faulty(&FAULTS, seed as u64);
-        let run = load(&strict(&server.url(), more));
-        agree(&run, server, &FAULTS, seed as u64);
+        let Some(run) = run_and_agree(&FAULTS, seed as u64, more) else { return };
         if more.contains(&"-n") {
             let scheduled = run.number("/requests") + run.json["unsent"].as_u64().unwrap_or(0);
             assert_eq!(scheduled, 200, "{}", run.json);
@@ -74,9 +108,7 @@ fn mixed_faults_among_requests_that_are_sent_together_are_counted_for_what_they_
     // Those that end the connection end the requests behind them, which nobody may have read.
     let faults = [Fault::None, Fault::Unavailable, Fault::Dripped, Fault::Short, Fault::WrongByte];
     for more in [&["--pipeline", "4"][..], &["--pipeline", "7", "--rate", "2000"]] {
-        let server = faulty(&faults, 8);
-        let run = load(&strict(&server.url(), &[&["-c", "3", "-n", "300"], more].concat()));
-        agree(&run, server, &faults, 8);
+        run_and_agree(&faults, 8, &[&["-c", "3", "-n", "300"], more].concat());
     }
 }
 
@@ -89,10 +121,7 @@ fn every_mechanism_counts_mixed_faults_alike() {
             testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
-        let server = faulty(faults, 6);
-        let more = ["-c", "8", "-n", "200", "--dispatch", mechanism.name];
-        let run = load(&strict(&server.url(), &more));
-        agree(&run, server, faults, 6);
+        run_and_agree(faults, 6, &["-c", "8", "-n", "200", "--dispatch", mechanism.name]);
     }
 }
 
@@ -105,19 +134,9 @@ fn an_interruption_loses_nothing_that_was_counted() {
         &["-c", "16", "--read-rate", "1000000"],
     ];
     let run = |seed: usize, more: &[&str]| {
-        let server = faulty(&FAULTS, seed as u64);
-        let url = server.url();
-        let running = Running::start(&strict(&url, &[&["-d", "1h"], more].concat()));
-        server.wait_for_requests(200);
-        running.signal(Signal::INT);
-        let run = running.finish();
+        let Some(run) = interrupt_and_agree(&FAULTS, seed as u64, 200, more) else { return };
         assert_eq!(run.status, Some(1), "{}", run.stderr);
         assert!(run.json["warnings"].to_string().contains("interrupted"), "{}", run.json);
-        let (log, connections) = server.log();
-        let happened =
-            Account::of_log(&log, connections, |number| drawn(&FAULTS, seed as u64, number));
-        // Every request and connection is there; some of the answers were still on their way.
-        Account::of_run(&run).is_part_of(&happened, run.number("/in_flight"));
     };
     std::thread::scope(|scope| {
         for (seed, more) in runs.into_iter().enumerate() {
@@ -130,21 +149,12 @@ fn an_interruption_loses_nothing_that_was_counted() {
 #[test]
 fn every_mechanism_counts_all_that_was_sent_before_an_interruption() {
     let faults = &FAULTS[..FAULTS.len() - 1];
-    let run = |mechanism: &str| {
-        let server = faulty(faults, 9);
-        let url = server.url();
-        let running =
-            Running::start(&strict(&url, &["-c", "8", "-d", "1h", "--dispatch", mechanism]));
-        server.wait_for_requests(100);
-        running.signal(Signal::INT);
-        let run = running.finish();
-        let (log, connections) = server.log();
-        let happened = Account::of_log(&log, connections, |number| drawn(faults, 9, number));
-        Account::of_run(&run).is_part_of(&happened, run.number("/in_flight"));
-    };
     for mechanism in mech::mechanisms::ALL {
         match mechanism.probe() {
-            Ok(()) => run(mechanism.name),
+            Ok(()) => {
+                let more = ["-c", "8", "--dispatch", mechanism.name];
+                interrupt_and_agree(faults, 9, 100, &more);
+            }
             Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
         }
     }

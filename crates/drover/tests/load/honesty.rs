@@ -7,20 +7,23 @@ use rustix::process::Signal;
 
 use crate::run::{Run, Running, check_sums, drover, finish, load};
 use crate::server::{Action, Server, reply, wait};
+use crate::timeouts::run_in_time;
 
-/// Stops a run for 0.7 s after its 100th request.
-fn stop_and_go_on(running: &Running, server: &Server) {
-    server.wait_for_requests(100);
+/// Stops a run for that time after so many requests.
+fn stop_and_go_on(running: &Running, server: &Server, requests: u64, time: Duration) {
+    server.wait_for_requests(requests);
     running.signal(Signal::STOP);
-    wait(Duration::from_millis(700));
+    wait(time);
     running.signal(Signal::CONT);
 }
+
+const STOP: Duration = Duration::from_millis(700);
 
 #[test]
 fn a_generator_that_was_stopped_says_that_it_was_late() {
     let server = Server::always(Action::Reply(reply("200 OK", 1)));
     let running = Running::start(&[&server.url(), "-c", "20", "--rate", "200", "-n", "400"]);
-    stop_and_go_on(&running, &server);
+    stop_and_go_on(&running, &server, 100, STOP);
     let run = running.finish();
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert_eq!((run.number("/replies"), run.number("/unsent")), (400, 0));
@@ -43,10 +46,7 @@ fn a_generator_that_was_stopped_says_that_it_was_late() {
 fn what_a_stop_kept_from_being_sent_is_the_generators_doing() {
     let server = Server::always(Action::Reply(reply("200 OK", 1)));
     let running = Running::start(&[&server.url(), "-c", "400", "--rate", "200", "-d", "2s"]);
-    server.wait_for_requests(100);
-    running.signal(Signal::STOP);
-    wait(Duration::from_secs(2));
-    running.signal(Signal::CONT);
+    stop_and_go_on(&running, &server, 100, Duration::from_secs(2));
     let run = running.finish();
     check_sums(&run.json);
     let warning = "of 400 scheduled requests were not sent: the generator did not come to them";
@@ -58,35 +58,36 @@ fn what_a_stop_kept_from_being_sent_is_the_generators_doing() {
 fn a_stop_is_told_in_a_closed_loop_too() {
     let server = Server::always(Action::ReplyLate(Duration::from_millis(1), reply("200 OK", 1)));
     let running = Running::start(&[&server.url(), "-c", "2", "-d", "1500ms"]);
-    stop_and_go_on(&running, &server);
+    stop_and_go_on(&running, &server, 100, STOP);
     let run = running.finish();
     assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
     assert!(run.json["warnings"].to_string().contains("stood still"), "{}", run.json);
     run.assert_null("/client/slip_p99_us");
 }
 
-/// About 20 requests are on their way when the generator is stopped, for longer than their time-out.
+/// About ten requests are on their way when the generator is stopped, for longer than their time-out.
 #[test]
 fn replies_that_came_during_a_stop_came_in_time() {
     let run = |mechanism: &str| {
-        let mut errors = Vec::new();
-        // A server that gets no processor for half a second is late itself.
-        for _ in 0..4 {
-            let late = Action::ReplyLate(Duration::from_millis(100), reply("200 OK", 1));
-            let server = Server::always(late);
-            let arguments = ["-c", "150", "--rate", "200", "-n", "300", "--timeout", "500ms"];
-            let url = server.url();
-            let own = [&url, "--dispatch", mechanism];
-            let running = Running::start(&[&own[..], &arguments].concat());
-            stop_and_go_on(&running, &server);
-            let run = running.finish();
-            assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
-            if (run.number("/replies"), run.errors()) == (300, 0) {
-                return;
-            }
-            errors.push(run.json["errors"].to_string());
-        }
-        panic!("{mechanism}: {errors:?}");
+        let late = Action::ReplyLate(Duration::from_millis(200), reply("200 OK", 1));
+        let in_time = run_in_time(
+            || Server::always(late.clone()),
+            |server, timeout| {
+                let url = server.url();
+                let arguments = ["-c", "75", "--rate", "50", "-n", "75", "--dispatch", mechanism];
+                let running = Running::start(&[&[&url, timeout.flag], &arguments[..]].concat());
+                stop_and_go_on(&running, server, 25, timeout.time * 3 / 2);
+                let run = running.finish();
+                assert!(
+                    run.float("/client/paused_us") >= timeout.time.as_micros() as f64,
+                    "{}",
+                    run.json
+                );
+                run
+            },
+        );
+        let Some((run, ..)) = in_time else { return };
+        assert_eq!((run.number("/replies"), run.errors()), (75, 0), "{mechanism}: {}", run.json);
     };
     // All at once: they wait most of the time.
     std::thread::scope(|scope| {

@@ -20,6 +20,7 @@ mod seconds;
 mod server;
 mod shapes;
 mod stalls;
+mod timeouts;
 mod together;
 mod truth;
 mod usage;

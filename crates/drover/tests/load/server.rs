@@ -83,6 +83,8 @@ pub(crate) struct Request {
     pub(crate) bytes: u64,
     /// When its answer began to be sent, if it has one.
     pub(crate) answered: Option<Instant>,
+    /// When all that the script says was done.
+    pub(crate) done: Instant,
 }
 
 /// What happened, counted while it happens.
@@ -207,7 +209,7 @@ impl Read for Stamped<'_> {
 
 /// One connection, until it ends or the script ends it.
 fn serve(
-    mut stream: &TcpStream,
+    stream: &TcpStream,
     connection: u64,
     counts: &Counts,
     script: &Script,
@@ -226,38 +228,51 @@ fn serve(
             wait((arrived + *after).saturating_duration_since(Instant::now()));
         }
         let answered = (!matches!(action, Action::Reset | Action::Ignore)).then(Instant::now);
-        log.push(Request { number, connection, arrived, reached, bytes, answered });
-        match action {
-            Action::Reply(bytes) | Action::ReplyLate(_, bytes) => {
-                stream.write_all(bytes.as_bytes()).ok()?;
-            }
-            Action::ReplyAndClose(bytes) => return stream.write_all(bytes.as_bytes()).ok(),
-            Action::ReplyAndEnd(bytes) => {
-                // What is held back goes with the end (tcp(7), TCP_CORK).
-                net::sockopt::set_tcp_cork(stream, true).ok()?;
-                stream.write_all(bytes.as_bytes()).ok()?;
-                return stream.shutdown(Shutdown::Write).ok();
-            }
-            Action::ReplyAndReset(bytes) => {
-                stream.write_all(bytes.as_bytes()).ok()?;
-                return reset(stream);
-            }
-            Action::Reset => return reset(stream),
-            Action::Drip(rest, pieces) => {
-                for (index, piece) in pieces.iter().enumerate() {
-                    wait(if index > 0 { rest } else { Duration::ZERO });
-                    stream.write_all(piece.as_bytes()).ok()?;
-                }
-            }
-            Action::Ignore => {}
-        }
+        let stays_open = act(stream, action);
+        let done = Instant::now();
+        log.push(Request { number, connection, arrived, reached, bytes, answered, done });
+        stays_open?;
     }
     None
 }
 
+/// Does what the script says. `None`: the connection ends.
+fn act(mut stream: &TcpStream, action: Action) -> Option<()> {
+    match action {
+        Action::Reply(bytes) | Action::ReplyLate(_, bytes) => {
+            stream.write_all(bytes.as_bytes()).ok()
+        }
+        Action::ReplyAndClose(bytes) => {
+            stream.write_all(bytes.as_bytes()).ok()?;
+            None
+        }
+        Action::ReplyAndEnd(bytes) => {
+            // What is held back goes with the end (tcp(7), TCP_CORK).
+            net::sockopt::set_tcp_cork(stream, true).ok()?;
+            stream.write_all(bytes.as_bytes()).ok()?;
+            stream.shutdown(Shutdown::Write).ok()?;
+            None
+        }
+        Action::ReplyAndReset(bytes) => {
+            stream.write_all(bytes.as_bytes()).ok()?;
+            reset_with_the_close(stream)
+        }
+        Action::Reset => reset_with_the_close(stream),
+        Action::Drip(rest, pieces) => {
+            for (index, piece) in pieces.iter().enumerate() {
+                wait(if index > 0 { rest } else { Duration::ZERO });
+                stream.write_all(piece.as_bytes()).ok()?;
+            }
+            Some(())
+        }
+        Action::Ignore => Some(()),
+    }
+}
+
 /// Makes a reset of the close that comes (socket(7), SO_LINGER with no time to linger).
-fn reset(stream: &TcpStream) -> Option<()> {
-    net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok()
+fn reset_with_the_close(stream: &TcpStream) -> Option<()> {
+    net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).ok()?;
+    None
 }
 
 fn read_request(input: &mut impl BufRead) -> Option<u64> {

@@ -12,10 +12,10 @@ use hdrhistogram::serialization::Deserializer;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::faults::{agree, strict};
-use crate::run::{Run, Running, check_sums, drover, finish, load};
+use crate::faults::{interrupt_and_agree, run_and_agree, run_with_faults, strict};
+use crate::run::{Run, Running, check_sums, drover, finish};
 use crate::server::{Action, Server, reply};
-use crate::truth::{Account, FAULTS, drawn, faulty};
+use crate::truth::{Account, FAULTS};
 
 /// The histogram at `path`; empty if there is none.
 fn histogram(json: &Value, path: &str) -> Histogram<u64> {
@@ -53,9 +53,7 @@ fn processes_count_mixed_faults_for_what_they_are() {
         &["--processes", "2", "-c", "16", "-d", "1200ms", "--idle", "7"],
     ];
     let run = |seed: usize, more: &[&str]| {
-        let server = faulty(&FAULTS, seed as u64);
-        let run = load(&strict(&server.url(), more));
-        agree(&run, server, &FAULTS, seed as u64);
+        let Some(run) = run_and_agree(&FAULTS, seed as u64, more) else { return };
         histograms_are_complete(&run);
         if more.contains(&"-n") {
             let scheduled = run.number("/requests") + run.json["unsent"].as_u64().unwrap_or(0);
@@ -73,18 +71,9 @@ fn processes_count_mixed_faults_for_what_they_are() {
 fn an_interruption_of_several_processes_loses_nothing_that_was_counted() {
     let runs = [&["--processes", "3", "-c", "16"][..], &["--processes", "2", "--rate", "400"]];
     let run = |seed: usize, more: &[&str]| {
-        let server = faulty(&FAULTS, seed as u64);
-        let url = server.url();
-        let running = Running::start(&strict(&url, &[&["-d", "1h"], more].concat()));
-        server.wait_for_requests(200);
-        running.signal(Signal::INT);
-        let run = running.finish();
+        let Some(run) = interrupt_and_agree(&FAULTS, seed as u64, 200, more) else { return };
         assert_eq!(run.status, Some(1), "{}", run.stderr);
         assert!(run.stderr.contains("interrupted"), "{}", run.stderr);
-        let (log, connections) = server.log();
-        let happened =
-            Account::of_log(&log, connections, |number| drawn(&FAULTS, seed as u64, number));
-        Account::of_run(&run).is_part_of(&happened, run.number("/in_flight"));
         histograms_are_complete(&run);
     };
     std::thread::scope(|scope| {
@@ -162,23 +151,24 @@ fn a_process_that_is_interrupted_brings_what_it_has_counted() {
 #[test]
 fn joined_results_are_the_sum_of_what_happened() {
     let folder = tempfile::tempdir().unwrap();
-    let server = faulty(&FAULTS, 300);
-    let url = server.url();
-    let file = |number: usize| folder.path().join(format!("{number}.json"));
+    let files = [0, 1].map(|number| folder.path().join(format!("{number}.json")));
+    let files = files.each_ref().map(|file| file.to_str().unwrap());
     let runs = [&["-c", "8", "-n", "90"][..], &["-c", "20", "-n", "70", "--rate", "200"]];
-    let generators = runs.into_iter().enumerate().map(|(number, more)| {
-        let file = file(number).display().to_string();
-        let mut command = drover(&["load", "--json", &file]);
-        command.args(strict(&url, more)).stdout(Stdio::null()).spawn().unwrap()
+    let merged = run_with_faults(&FAULTS, 300, |server, timeout| {
+        let url = server.url();
+        let generators = files.into_iter().zip(runs).map(|(file, more)| {
+            let mut command = drover(&["load", "--json", file]);
+            command.args(strict(&url, timeout, more)).stdout(Stdio::null()).spawn().unwrap()
+        });
+        for mut generator in generators.collect::<Vec<_>>() {
+            generator.wait().unwrap();
+        }
+        let merge = ["load", "--json", "-", "--merge", files[0], files[1]];
+        finish(drover(&merge).output().unwrap())
     });
-    for mut generator in generators.collect::<Vec<_>>() {
-        generator.wait().unwrap();
-    }
-    let files = [0, 1].map(|number| file(number).display().to_string());
-    let merge = ["load", "--json", "-", "--merge", &files[0], &files[1]];
-    let run = finish(drover(&merge).output().unwrap());
+    let Some((run, happened)) = merged else { return };
     check_sums(&run.json);
-    agree(&run, server, &FAULTS, 300);
+    assert_eq!(Account::of_run(&run), happened, "{}", run.json);
     histograms_are_complete(&run);
 
     let parts = files.map(|file| serde_json::from_slice(&fs::read(file).unwrap()).unwrap());
