@@ -63,7 +63,7 @@ pub fn release_binary(package: &str) -> anyhow::Result<PathBuf> {
 /// Runs cargo, and returns what it says of what it has built.
 fn messages(arguments: &[&str]) -> anyhow::Result<Vec<serde_json::Value>> {
     let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(arguments).args(["--locked", "--message-format", "json"]);
+    build.args(arguments).args(["--locked", "--message-format", "json-render-diagnostics"]);
     let output = build.output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!("cargo {arguments:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));

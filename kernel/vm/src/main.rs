@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, ValueEnum};
 use vm::boot::Machine;
 use vm::packages::Kernel;
@@ -57,17 +59,17 @@ const SUITES: &[DeviceSuite] = &[
 ];
 
 /// The tests of what serves and loads: a package, and its test program.
-const EVERYTHING: &[(&str, &str)] = &[
-    ("drover-sys", "lib"),
-    ("drover-mech", "lib"),
-    ("drover-mech", "conformance"),
-    ("drover-mech", "net"),
-    ("drover-mech", "accept"),
-    ("drover-waiters", "lib"),
-    ("drover-server", "lib"),
-    ("drover-load", "lib"),
-    ("drover", "server"),
-    ("drover", "load"),
+const EVERYTHING: [&str; 10] = [
+    "drover-sys/lib",
+    "drover-mech/lib",
+    "drover-mech/conformance",
+    "drover-mech/net",
+    "drover-mech/accept",
+    "drover-waiters/lib",
+    "drover-server/lib",
+    "drover-load/lib",
+    "drover/server",
+    "drover/load",
 ];
 
 /// How long the brief suites may take in an emulated machine.
@@ -92,6 +94,10 @@ struct Args {
     /// What the guests run
     #[arg(long, value_delimiter = ',', default_values = ["suites"])]
     run: Vec<Job>,
+
+    /// Of everything, the tests of these programs alone, as in drover/load
+    #[arg(long, value_name = "PACKAGE/PROGRAM", value_delimiter = ',', value_parser = PossibleValuesParser::new(EVERYTHING))]
+    only: Vec<String>,
 
     /// Where kernels are unpacked and modules built
     #[arg(long, default_value = "target/kernel")]
@@ -143,7 +149,7 @@ fn main() -> anyhow::Result<ExitCode> {
             kernel => kernel?,
         };
         for job in &args.run {
-            failed |= !job.is_done(&kernel, &folder, args.verbose)?;
+            failed |= !job.is_done(&kernel, &folder, &args)?;
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -151,17 +157,20 @@ fn main() -> anyhow::Result<ExitCode> {
 
 impl Job {
     /// Boots the kernel for this job, and prints how each step has ended. Returns whether all have passed.
-    fn is_done(self, kernel: &Kernel, folder: &Path, verbose: bool) -> anyhow::Result<bool> {
+    fn is_done(self, kernel: &Kernel, folder: &Path, args: &Args) -> anyhow::Result<bool> {
         if self == Job::Counts {
             return counts::compare(kernel, &sources(), folder);
         }
-        let machine = Machine { prints: verbose, ..Machine::default() };
+        let machine = Machine { prints: args.verbose, ..Machine::default() };
         if self == Job::Everything {
             let machine = Machine { time_limit: HOURS, memory_mib: LARGE_MIB, ..machine };
             let mut passed = true;
-            let tests =
-                EVERYTHING.iter().map(|(package, suite)| all_tests_of(package, suite, kernel));
-            for guest in std::iter::once(own_features(kernel)).chain(tests) {
+            let features = args.only.is_empty().then(|| own_features(kernel));
+            let is_wanted =
+                |it: &&str| args.only.is_empty() || args.only.iter().any(|own| own == it);
+            let wanted = EVERYTHING.into_iter().filter(is_wanted);
+            let tests = wanted.map(|program| all_tests_of(program, kernel));
+            for guest in features.into_iter().chain(tests) {
                 let result = guest.and_then(|it| has_passed(&it, kernel, &machine, folder));
                 passed &= result.unwrap_or_else(|why| {
                     println!("{}: {why:#}", kernel.release);
@@ -247,7 +256,9 @@ fn own_features(kernel: &Kernel) -> anyhow::Result<Guest> {
 }
 
 /// A guest that runs all tests of a program, over every mechanism that its kernel has, with the kernel's socket monitor.
-fn all_tests_of(package: &str, suite: &str, kernel: &Kernel) -> anyhow::Result<Guest> {
+fn all_tests_of(program: &str, kernel: &Kernel) -> anyhow::Result<Guest> {
+    let (package, suite) =
+        program.split_once('/').context("a package and a program of its tests")?;
     let program = cargo::fast_test_program(package, suite)?;
     let name = format!("{package}-{suite}");
     let home = sources().join("../crates").join(package.trim_start_matches("drover-"));
