@@ -69,15 +69,14 @@ fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
         on_every_choice(flags, |flags| {
             let command = starved(48, &[&["--reply-size", "5"], flags].concat());
             let server = Server::start(command, 1);
-            let mut clients: Vec<_> = (0..120).map(|_| server.connect()).collect();
-            for client in &mut clients {
-                client.send(request("GET", "/", &[]));
-            }
+            let clients = server.clients_that_have_asked(120, |_| "/".to_owned());
             // Each that is answered goes, in whatever order, and makes room for one that waits.
             std::thread::scope(|scope| {
-                for mut client in clients {
-                    scope.spawn(move || drop(client.reply().is(200)));
-                }
+                let take = |mut client: Client| scope.spawn(move || drop(client.reply().is(200)));
+                // They are joined: glibc still reads the memory of a thread that it detaches, which the thread's end may
+                // have taken away.
+                let threads: Vec<_> = clients.into_iter().map(take).collect();
+                threads.into_iter().for_each(|thread| thread.join().unwrap());
             });
             server.get("/").is(200);
         });

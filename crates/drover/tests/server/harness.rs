@@ -165,12 +165,8 @@ impl Server {
     /// The processes that it has started, in ascending order of their numbers.
     pub(crate) fn children(&self) -> Vec<u32> {
         let parent_of = |number: u32| -> Option<u32> {
-            let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-            // After the name, which may contain anything: the state, and the parent (proc_pid_stat(5)).
-            let words = &stat[stat.rfind(')')? + 1..];
-            let mut words = words.split_ascii_whitespace();
-            (words.next()? != "Z").then_some(())?;
-            words.next()?.parse().ok()
+            let (state, parent) = state_and_parent(&format!("/proc/{number}"))?;
+            (state != 'Z').then_some(parent)
         };
         let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
         let mut children: Vec<u32> = entries
@@ -179,6 +175,30 @@ impl Server {
             .collect();
         children.sort_unstable();
         children
+    }
+
+    /// So many clients, each of which has asked for its target before the server runs again: it is stopped meanwhile. A server
+    /// that is full closes connections that have sent nothing.
+    pub(crate) fn clients_that_have_asked(
+        &self,
+        count: usize,
+        target: impl Fn(usize) -> String,
+    ) -> Vec<Client> {
+        let processes: Vec<u32> = [self.process()].into_iter().chain(self.children()).collect();
+        for &process in &processes {
+            signal("STOP", process);
+            while !is_stopped(process) {
+                std::thread::yield_now();
+            }
+        }
+        let ask = |number| {
+            let mut client = self.connect();
+            client.send(request("GET", &target(number), &[]));
+            client
+        };
+        let clients = (0..count).map(ask).collect();
+        processes.into_iter().for_each(|process| signal("CONT", process));
+        clients
     }
 
     /// Ends the server as nothing can prevent.
@@ -217,6 +237,22 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The state and the parent of the process, or thread, with this folder of /proc (proc_pid_stat(5)).
+fn state_and_parent(folder: &str) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("{folder}/stat")).ok()?;
+    // They follow the name, which may contain anything.
+    let mut words = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
+    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+/// Whether all threads of a process have stopped.
+fn is_stopped(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let folders = threads.map(|it| it.unwrap().path().display().to_string());
+    let mut states = folders.map(|folder| state_and_parent(&folder));
+    states.all(|it| it.is_some_and(|(state, _)| state == 'T'))
 }
 
 /// Lets time pass, so that a test that asks again and again leaves the processor to the server. Nothing is ordered by it.

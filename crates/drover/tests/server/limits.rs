@@ -25,12 +25,8 @@ pub(crate) fn starved(descriptors: u32, arguments: &[&str]) -> Command {
 fn connections_beyond_the_limit_wait_their_turn(mechanism: &Mechanism) {
     let server =
         Server::start(starved(40, &["--reply-size", "5", "--dispatch", mechanism.name]), 1);
-    let mut clients: Vec<Client> = (0..100).map(|_| server.connect()).collect();
-    for client in &mut clients {
-        client.send(request("GET", "/", &[]));
-    }
     // Each that is answered goes, and makes room for one that waits.
-    for mut client in clients {
+    for mut client in server.clients_that_have_asked(100, |_| "/".to_owned()) {
         client.reply().is(200);
     }
     assert_eq!(server.get("/").is(200).body.len(), 5);
@@ -138,10 +134,7 @@ fn a_crowd_leaves_descriptors_for_the_files_that_it_asks_for() {
             let flags = [site.path().to_str().unwrap(), "--cache", cache];
             let flags = [&flags[..], &["--dispatch", mechanism.name], &PATIENT].concat();
             let server = Server::start(starved(64, &flags), 1);
-            let mut clients: Vec<Client> = (0..200).map(|_| server.connect()).collect();
-            for (number, client) in clients.iter_mut().enumerate() {
-                client.send(request("GET", &target(number), &[]));
-            }
+            let mut clients = server.clients_that_have_asked(200, target);
             for (number, client) in clients.iter_mut().enumerate() {
                 assert_eq!(client.reply().is(200).body.len(), 40_000 + number % 20);
             }
