@@ -320,12 +320,12 @@ static int scan_hints(struct devpoll *set, struct devpoll_results *results)
 		if (list_empty_careful(&interest->on_changed) || !has_changed(interest))
 			continue;
 		found = look(interest, results);
-		if (found < 0)
-			return found;
 		if (!found)
 			continue;
-		/* It may be ready still when the next scan comes. */
+		/* It may be ready still when the next scan comes, or could not be reported. */
 		note_change(interest);
+		if (found < 0)
+			return found;
 		if (results->count == results->most) {
 			list_move(&set->all, &interest->in_all);
 			break;
@@ -339,9 +339,9 @@ static int scan_changed(struct devpoll *set, struct devpoll_results *results)
 {
 	struct devpoll_interest *interest;
 	LIST_HEAD(still_ready);
-	int error = 0;
+	int found = 0;
 
-	while (!error && results->count < results->most) {
+	while (found >= 0 && results->count < results->most) {
 		spin_lock_irq(&set->lock);
 		interest = list_first_entry_or_null(&set->changed, struct devpoll_interest, on_changed);
 		if (interest)
@@ -349,19 +349,19 @@ static int scan_changed(struct devpoll *set, struct devpoll_results *results)
 		spin_unlock_irq(&set->lock);
 		if (!interest)
 			break;
-		error = look(interest, results);
-		if (error > 0) {
-			error = 0;
-			spin_lock_irq(&set->lock);
-			/* A wake-up since then has put it at the end already. */
-			list_move_tail(&interest->on_changed, &still_ready);
-			spin_unlock_irq(&set->lock);
-		}
+		found = look(interest, results);
+		if (!found)
+			continue;
+		/* It may be ready still when the next scan comes, or could not be reported. */
+		spin_lock_irq(&set->lock);
+		/* A wake-up since then has put it at the end already. */
+		list_move_tail(&interest->on_changed, &still_ready);
+		spin_unlock_irq(&set->lock);
 	}
 	spin_lock_irq(&set->lock);
 	list_splice_tail(&still_ready, &set->changed);
 	spin_unlock_irq(&set->lock);
-	return error;
+	return min(found, 0);
 }
 
 /* Walks over the buckets of the table, as a scan over a hash table has to: DEVPOLL_WALK. */

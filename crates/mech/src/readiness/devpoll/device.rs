@@ -103,6 +103,15 @@ impl KernelDevice {
         Ok(asked)
     }
 
+    /// Asks for results at an address that no process has.
+    #[cfg(test)]
+    pub(super) fn poll_into_nothing(&mut self) -> io::Result<()> {
+        let ask = DevPollRequest { results: 8, timeout_ns: 0, count: 1, reserved: 0 };
+        // SAFETY: the request reads a `DevPollRequest`, which outlives the call; its first page is mapped by nobody, and the
+        // kernel checks what it writes to.
+        syscall!(ioctl(self.file.as_raw_fd(), DP_POLL, &raw const ask)).map(drop)
+    }
+
     /// As [`DevPoll::poll`](super::DevPoll::poll).
     pub(super) fn poll(
         &mut self,

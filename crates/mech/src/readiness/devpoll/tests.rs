@@ -198,3 +198,19 @@ fn with_hints_the_device_asks_those_files_alone_that_have_changed() {
         }
     }
 }
+
+#[test]
+fn what_could_not_be_reported_is_reported_by_the_next_wait() {
+    if !is_real() {
+        return testing::skip!("this kernel has no /dev/poll (kernel/devpoll)");
+    }
+    for model in [DevPollModel::empty(), DevPollModel::HINTS, DevPollModel::READY_LIST] {
+        let mut device = KernelDevice::open(8, model).unwrap();
+        let (reader, mut writer) = pipe().unwrap();
+        device.write(&[entry(&reader, libc::POLLIN)]).unwrap();
+        writer.write_all(b"x").unwrap();
+        let error = device.poll_into_nothing().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT), "{model:?}");
+        assert_eq!(device.poll(8, Some(Duration::ZERO)).unwrap().len(), 1, "{model:?}");
+    }
+}
