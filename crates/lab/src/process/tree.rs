@@ -130,7 +130,8 @@ impl Tree {
     fn find(&self) -> BTreeMap<u32, Stat> {
         let all = processes();
         let lab = process::id();
-        let group = rustix::process::getpgrp().as_raw_nonzero().get().cast_unsigned();
+        // 0: the group of who has started the first process of this process's namespace (pid_namespaces(7)).
+        let group = all.get(&lab).map_or(0, |own| own.group);
         let own = OWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let is_orphan = |pid: &u32, stat: &Stat| {
             stat.parent == lab
