@@ -41,11 +41,20 @@ pub(crate) struct RunControl {
     pub(crate) workers: Vec<WorkerProgress>,
 }
 
+impl RunControl {
+    /// Whether no worker has a request under way, or will send one.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.workers.iter().all(|worker| worker.is_settled.load(Ordering::Acquire))
+    }
+}
+
 /// A worker's progress; the worker writes it ten times a second.
 #[derive(Default)]
 pub(crate) struct WorkerProgress {
     pub(crate) responses: AtomicU64,
     pub(crate) closed: AtomicU64,
+    /// The worker has no request under way, and sends none: it closes its connections.
+    pub(crate) is_settled: AtomicBool,
 }
 
 /// A worker's end of the coordinator's reports and of its control.
@@ -91,6 +100,11 @@ impl CoordinatorHandle<'_> {
     /// The beginning of the window; `None`: not known yet.
     pub(crate) fn start(&self) -> Option<Instant> {
         self.control.start.get().copied()
+    }
+
+    /// Notes that no request of the worker is under way, and that it sends none.
+    pub(crate) fn settled(&self) {
+        self.control.workers[self.worker].is_settled.store(true, Ordering::Release);
     }
 
     pub(crate) fn may_close(&self) -> bool {

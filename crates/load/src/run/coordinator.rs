@@ -68,12 +68,13 @@ pub(crate) fn conduct(plan: &LoadPlan, listener: &mut dyn LoadListener) -> anyho
         let hear = move || signals.hear(|| drop(interrupts.send(WorkerReport::Interrupt)));
         start_thread(scope, "signals", hear)?;
         let (running, over) = channel();
-        let start = &control.start;
-        let watch = start_thread(scope, "pauses", move || stall_detector::watch(start, &over))?;
+        let control = &control;
+        let watch = move || stall_detector::watch(&control.start, || control.is_settled(), &over);
+        let watch = start_thread(scope, "pauses", watch)?;
         let workers: Vec<_> = (0..plan.threads)
             .map(|worker| {
                 let handle = CoordinatorHandle {
-                    control: &control,
+                    control,
                     reports: reports.clone(),
                     worker: worker as usize,
                 };
@@ -84,7 +85,7 @@ pub(crate) fn conduct(plan: &LoadPlan, listener: &mut dyn LoadListener) -> anyho
                 started
             })
             .collect();
-        let mut coordinator = Coordinator::new(&control, plan, listener);
+        let mut coordinator = Coordinator::new(control, plan, listener);
         let conducted = coordinator.listen(&inbox).map(|()| coordinator);
         drop(end_of_signals);
         drop(running);

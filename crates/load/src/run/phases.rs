@@ -138,6 +138,7 @@ async fn control(
         window.set(WindowTimes { all_lost: worker.has_lost_all(), ..WindowTimes::default() });
     }
     phases.until(None, || worker.is_settled() && handle.may_close()).await;
+    handle.settled();
     if window.get().wall > Duration::ZERO && worker.measured > 0 {
         phases.until(Some(Instant::now() + LINGER), || false).await;
     }
