@@ -14,6 +14,9 @@ pub struct Placement {
     pub subject: Vec<usize>,
     /// The processors of the load generator and of everything else that the lab runs; empty: any.
     pub load: Vec<usize>,
+    /// Whether subject and load have a single processor together.
+    #[serde(default)]
+    pub is_shared: bool,
     /// A remark on the placement for readers of the result.
     pub note: Option<String>,
 }
@@ -61,7 +64,8 @@ impl Placement {
         if processors.len() == 1 && wanted == 1 {
             let note = "Subject and load share the only processor: response times contain waiting \
                         for each other.";
-            return Ok(Placement { note: Some(note.to_string()), ..Placement::default() });
+            let note = Some(note.to_string());
+            return Ok(Placement { is_shared: true, note, ..Placement::default() });
         }
         if wanted >= processors.len() {
             return Err(Failure::not_testable(format!(
@@ -103,7 +107,7 @@ impl Placement {
         }
         let mut subject: Vec<usize> = subject.iter().map(|it| it.number).collect();
         subject.sort_unstable();
-        Ok(Placement { subject, load, note })
+        Ok(Placement { subject, load, is_shared: false, note })
     }
 }
 
@@ -142,6 +146,8 @@ mod tests {
     fn what_cannot_be_kept_apart_is_said() {
         assert_eq!(chosen(&[&[0, 1]], 1), (vec![0], vec![1], true));
         assert_eq!(chosen(&[&[3]], 1), (vec![], vec![], true));
+        assert!(Placement::choose(&machine(&[&[3]]), 1).unwrap().is_shared);
+        assert!(!Placement::choose(&machine(&[&[0, 1]]), 1).unwrap().is_shared);
         let failure = Placement::choose(&machine(&[&[0], &[1]]), 2).unwrap_err();
         assert!(matches!(failure, Failure::NotTestable(_)));
     }

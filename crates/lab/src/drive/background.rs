@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Target;
 use crate::failure::Failure;
-use crate::process::{Child, Launch};
+use crate::process::{Child, Launch, Turn};
 use crate::spec::load::Background;
 use crate::spec::setting::level_of;
 use crate::subject::HttpAddress;
@@ -48,7 +48,7 @@ pub fn start(
     launch.cpus = scene.placement.load.clone();
     launch.limits = scene.limits();
     // The measured load has priority on their processor.
-    launch.stands_back = true;
+    launch.turn = Turn::Last;
     let _there = scene.wire.enter(WireEnd::Load)?;
     let mut load = Child::start(launch)?;
     load.expect_line("'connected'", OPENING, |line| (line == "connected").then_some(()))?;

@@ -12,7 +12,7 @@ use super::warmup::Stretch;
 use super::{Driven, LoadDriver, Moment, Target, Warm, WarmUp, Window};
 use crate::failure::Failure;
 use crate::model::{Level, Mark};
-use crate::process::{Child, Launch};
+use crate::process::{Child, Launch, Turn};
 use crate::spec::load::Http;
 use crate::spec::setting::level_of;
 use crate::subject::{HttpAddress, Running};
@@ -140,7 +140,7 @@ struct Generator {
 }
 
 impl Generator {
-    fn start(mut command: Command, target: &Target<'_>) -> Result<Generator, Failure> {
+    fn start(mut command: Command, target: &Target<'_>, turn: Turn) -> Result<Generator, Failure> {
         let scene = target.scene;
         let json = scene.work.join("load.json");
         let _ = fs::remove_file(&json);
@@ -148,6 +148,7 @@ impl Generator {
         let mut launch = Launch::new("load generator", command, scene.guard, scene.interrupt);
         launch.cpus = scene.placement.load.clone();
         launch.limits = scene.limits();
+        launch.turn = turn;
         let _there = scene.wire.enter(WireEnd::Load)?;
         Ok(Generator { process: Child::start(launch)?, json })
     }
@@ -170,6 +171,15 @@ impl Generator {
 }
 
 impl Resolved {
+    /// When the generator runs. Where it shares the only processor with the subject, a load with a schedule goes first: it
+    /// stands for clients on other machines, whose requests come when they come, however busy the subject is.
+    fn turn(&self, target: &Target<'_>) -> Turn {
+        match target.scene.placement.is_shared && self.rate.is_some() {
+            true => Turn::First,
+            false => Turn::Usual,
+        }
+    }
+
     /// Whether so many connections are used for the first time in the window that the values would show it. A first
     /// use costs a server more.
     fn has_first_uses(
@@ -241,7 +251,7 @@ impl LoadDriver for HttpLoad<'_> {
         let warm = warm_up.run(|length| {
             let mut command = self.command(address(subject)?, target, &flags, false)?;
             command.args(["--duration", &format!("{}ms", length.as_millis())]);
-            let mut generator = Generator::start(command, target)?;
+            let mut generator = Generator::start(command, target, resolved.turn(target))?;
             generator.expect("connected", opening(&resolved))?;
             let before = cpu_s(subject);
             generator.process.go_on()?;
@@ -274,7 +284,7 @@ impl LoadDriver for HttpLoad<'_> {
         if resolved.has_first_uses(target, window, length, rate) {
             command.args(["--warm-up", "1"]);
         }
-        let mut generator = Generator::start(command, target)?;
+        let mut generator = Generator::start(command, target, resolved.turn(target))?;
         let command = generator.process.command_line().to_vec();
         generator.expect("connected", opening(&resolved))?;
         at(Moment::Begin, subject)?;

@@ -32,6 +32,17 @@ const LAST_LINES: usize = 3;
 /// value.
 pub type ResourceLimits = BTreeMap<String, u64>;
 
+/// When a child runs, beside other processes that want its processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// As every process.
+    Usual,
+    /// Before them, if the lab may decide that (`SCHED_FIFO`).
+    First,
+    /// When they want nothing (`SCHED_IDLE`).
+    Last,
+}
+
 /// How to start a child.
 #[derive(Debug)]
 pub struct Launch<'a> {
@@ -46,8 +57,8 @@ pub struct Launch<'a> {
     /// Whether CPU time is counted for the child and its descendants, by a control group if control groups are
     /// allowed.
     pub billed: bool,
-    /// Whether the child runs only when a processor has nothing else to do (`SCHED_IDLE`).
-    pub stands_back: bool,
+    /// When the child runs, beside other processes.
+    pub turn: Turn,
     /// Whether the child sees itself as an ordinary user although the lab runs as root. A server that root starts
     /// gives up its rights, or refuses to serve, and then may not read files that only root may read.
     pub hides_root: bool,
@@ -76,7 +87,7 @@ impl<'a> Launch<'a> {
             cpus: Vec::new(),
             limits: ResourceLimits::new(),
             billed: false,
-            stands_back: false,
+            turn: Turn::Usual,
             hides_root: false,
             tidies_up: false,
             notes_access: None,
@@ -126,8 +137,10 @@ impl Child {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
         sys::process::pin(&mut command, &launch.cpus).map_err(failed)?;
-        if launch.stands_back {
-            sys::process::stand_back(&mut command);
+        match launch.turn {
+            Turn::Usual => {}
+            Turn::First => sys::process::go_first(&mut command),
+            Turn::Last => sys::process::stand_back(&mut command),
         }
         if let Some(folder) = &launch.notes_access {
             sys::process::note_access_times(&mut command, folder).map_err(failed)?;

@@ -10,7 +10,7 @@ mod interrupt;
 mod tree;
 
 pub use cgroup::{Cgroup, Hierarchy};
-pub use child::{Child, Launch, ResourceLimits, command_line};
+pub use child::{Child, Launch, ResourceLimits, Turn, command_line};
 pub use guard::Guard;
 pub use interrupt::Interrupt;
 pub use tree::Tree;

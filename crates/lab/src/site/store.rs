@@ -15,7 +15,7 @@ use waiters::pinned_pages::PinnedPages;
 use super::pool::{PoolFiles, Shape};
 use super::probe::Gain;
 use crate::failure::Failure;
-use crate::process::{Child, Launch};
+use crate::process::{Child, Launch, Turn};
 use crate::spec::pool::{PoolDisk, PoolSpec};
 use crate::subject::Scene;
 
@@ -224,7 +224,7 @@ fn mount(
     // The shell that unmounts may outlive the process until the disk is unmounted.
     launch.tidies_up = true;
     // With other files beside the cold ones, the load measures the server and must not wait for the model's own work.
-    launch.stands_back = !is_alone;
+    launch.turn = if is_alone { Turn::Usual } else { Turn::Last };
     let mut disk = Child::start(launch)?;
     let mounted = |line: &str| line.strip_prefix("mounted ").map(drop);
     match disk.expect_line("'mounted'", ANSWER_TIMEOUT, mounted) {
