@@ -19,6 +19,7 @@ fn a_wish_that_cannot_be_met_is_answered_in_a_line() {
     assert_usage_error(&refused(&["run", "pipes", "pipes"]), &["two experiments", "pipes"]);
     assert_usage_error(&refused(&["run", "pipes", "--rate-scale", "2"]), &["--rate-scale"]);
     assert_usage_error(&refused(&["run", "--rate-scale", "0"]), &["--rate-scale", "above 0"]);
+    assert_usage_error(&refused(&["run", "pipes", "--vm"]), &["--vm", "kernel/*.toml"]);
     assert_usage_error(&refused(&["run", "--window", "0s"]), &["--window", "above 0"]);
     assert_usage_error(&refused(&["run", "--resume"]), &["drover-lab", "drover lab"]);
     assert_usage_error(&refused(&["run", "pipes", "--resume"]), &["--resume"]);

@@ -134,6 +134,11 @@ impl SubjectSpec {
         serve.or(command).or(waiters).or(pipes).or(guest)
     }
 
+    /// Whether it is measured in a virtual machine (`drover lab run --vm`).
+    pub fn is_in_guest(&self) -> bool {
+        self.guest.is_some() || self.pipes.as_ref().is_some_and(|pipes| pipes.guest)
+    }
+
     /// Whether it serves HTTP.
     pub fn is_server(&self) -> bool {
         self.serve.is_some() || self.command.is_some() || self.peer.is_some()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lab::model::Level;
 use lab::plan::Overrides;
 use lab::plan::limits::MachineLimits;
-use lab::session::{Session, SessionRequest};
+use lab::session::{Planned, Session, SessionRequest};
 use lab::spec::experiment::QUICK;
 
 use super::OUT;
@@ -145,6 +145,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
             (planned(&args, &limits)?, out)
         }
     };
+    if args.vm && !session.planned().iter().any(needs_guest) {
+        return Err(UsageError::new(
+            "--vm: no subject of these experiments is measured in a virtual machine; those of kernel/*.toml are",
+        )
+        .into());
+    }
     let live = args.live.map(|listen| Live::start(&out, listen)).transpose()?;
     let mut settings = settings(out, args.pools, args.force)?;
     // It is ended when the session has.
@@ -156,6 +162,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         live.end(&settings.interrupt)?;
     }
     verdict(&outcome)
+}
+
+/// Whether a subject of the experiment is measured in a virtual machine.
+fn needs_guest(planned: &Planned) -> bool {
+    let subjects = planned.experiment.subjects(&planned.selection.preset);
+    subjects.iter().any(|(_, subject)| subject.is_in_guest())
 }
 
 /// The session that the flags ask for.
@@ -218,7 +230,7 @@ impl SelectionArgs {
 }
 
 /// Reads `FACTOR=LEVEL,LEVEL…`.
-fn levels(text: &str) -> Result<(String, Vec<Level>), String> {
+pub(super) fn levels(text: &str) -> Result<(String, Vec<Level>), String> {
     let refused = || "write FACTOR=LEVEL,LEVEL as in connections=250,3000".to_owned();
     let (factor, levels) = text.split_once('=').ok_or_else(refused)?;
     let level = |word: &str| match word.parse::<f64>() {
