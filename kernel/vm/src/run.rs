@@ -17,6 +17,7 @@ pub(crate) const PREPARATION: &str = "#!/bin/busybox sh\n\
     /bin/busybox --install -s /bin 2>/dev/null\n\
     mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev\n\
     mount -o remount,relatime / || exit; chmod 1777 /tmp; mkdir -p /dev/pts; mount -t devpts pts /dev/pts\n\
+    mount -t debugfs debugfs /sys/kernel/debug\n\
     ip link set lo up\n";
 
 /// The command by which a guest that counts instructions waits for the end of its own start: kernel threads work on meanwhile, and

@@ -162,7 +162,7 @@ impl One<'_, '_> {
             "subject": { "command": measured.command, "result": measured.result },
             "placement": self.scene.placement,
         });
-        Ok(Measurement { values, marks: BTreeSet::new(), artefacts })
+        Ok(Measurement { values, marks: measured.marks, artefacts })
     }
 
     /// Measures a server under a load.

@@ -1,10 +1,15 @@
 //! A command of Drover that runs in the virtual machine of `drover lab run --vm`, and measures there.
 
+use std::collections::BTreeSet;
 use std::process;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
+use crate::model::Mark;
 use crate::spec;
 use crate::spec::subject::LimitSettings;
 
@@ -25,7 +30,17 @@ impl SelfDriven for GuestCommand<'_> {
     fn measure(&self, scene: &Scene<'_>, _window: Duration) -> Result<SelfMeasurement, Failure> {
         let mut command = drover_in_guest(scene)?;
         command.args(scene.prepare(self.subject, None)?.fill_all(self.words)?);
-        scene.result_of("command in the guest", command, &LimitSettings::default(), TIMEOUT)
+        let limits = LimitSettings::default();
+        let measured = scene.result_of("command in the guest", command, &limits, TIMEOUT)?;
+        Ok(SelfMeasurement { marks: marks(&measured.result)?, ..measured })
+    }
+}
+
+/// The marks that the result of a cell has; other results have none.
+fn marks(result: &Value) -> Result<BTreeSet<Mark>, Failure> {
+    match result.get("marks") {
+        Some(marks) => BTreeSet::deserialize(marks).map_err(Failure::failed),
+        None => Ok(BTreeSet::new()),
     }
 }
 

@@ -9,7 +9,7 @@ mod ready;
 mod serve;
 mod waiters;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub use serve::Serve;
 pub use waiters::WaiterSubject;
 
 use crate::failure::Failure;
-use crate::model::Level;
+use crate::model::{Level, Mark};
 use crate::placement::Placement;
 use crate::process::{Child, Guard, Interrupt, Launch, command_line};
 use crate::spec::setting::fill;
@@ -106,6 +106,8 @@ pub trait SelfDriven: std::fmt::Debug {
 pub struct SelfMeasurement {
     /// The metrics, by name.
     pub values: BTreeMap<String, f64>,
+    /// Why to doubt them.
+    pub marks: BTreeSet<Mark>,
     /// The subject's own result.
     pub result: serde_json::Value,
     /// Program and arguments.
@@ -221,7 +223,7 @@ impl<'a> Scene<'a> {
             line.starts_with('{').then(|| serde_json::from_str(line).ok())?
         })?;
         process.expect_success(timeout)?;
-        Ok(SelfMeasurement { values: BTreeMap::new(), result, command: words })
+        Ok(SelfMeasurement { result, command: words, ..SelfMeasurement::default() })
     }
 
     /// A port at the subject's end of the wire that no process listens on at this moment.

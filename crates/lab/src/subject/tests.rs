@@ -193,21 +193,35 @@ fn a_command_of_a_guest_may_name_known_levels_alone() {
     });
 }
 
+#[test]
+fn the_marks_of_a_cell_that_a_guest_has_run_are_those_of_the_run() {
+    let subject: SubjectSpec = toml::from_str("guest = ['lab', 'cell']").unwrap();
+    let words = subject.guest.as_deref().unwrap();
+    let command = GuestCommand { subject: &subject, words };
+    let measured = |result: &str| measured_in_a_guest(&command, &format!("echo '{result}'"));
+    let cell = measured(r#"{"values": {}, "marks": ["late"]}"#).unwrap();
+    assert_eq!(cell.marks, BTreeSet::from([Mark::Late]));
+    assert_eq!(measured(r#"{"queued": 3}"#).unwrap().marks, BTreeSet::new());
+    assert!(measured(r#"{"marks": ["no such mark"]}"#).is_err());
+}
+
 /// The arguments that Drover gets for a subject of a guest, which is not testable without a guest.
 fn called_in_a_guest(subject: &dyn SelfDriven) -> String {
+    let failure = on_scene(|scene| subject.measure(scene, Duration::ZERO).unwrap_err());
+    let tells_why = |why: &String| why.contains("--vm");
+    assert!(matches!(&failure, Failure::NotTestable(why) if tells_why(why)), "{failure:?}");
+    let tells = r#"echo "{\"called\": \"$*\"}""#;
+    let result = measured_in_a_guest(subject, tells).unwrap().result;
+    result["called"].as_str().unwrap().to_owned()
+}
+
+/// What a subject of a guest makes of a program in Drover's place, which is this shell script.
+fn measured_in_a_guest(subject: &dyn SelfDriven, script: &str) -> Result<SelfMeasurement, Failure> {
     on_scene(|scene| {
-        let failure = subject.measure(scene, Duration::ZERO).unwrap_err();
-        assert!(
-            matches!(&failure, Failure::NotTestable(why) if why.contains("--vm")),
-            "{failure:?}"
-        );
-        // A program that tells how it was called.
         let program = scene.work.join("drover");
-        fs::write(&program, "#!/bin/sh\necho \"{\\\"called\\\": \\\"$*\\\"}\"\n").unwrap();
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let guest = Some(Path::new("/socket"));
-        let scene = Scene { drover: &program, guest, ..*scene };
-        let result = subject.measure(&scene, Duration::ZERO).unwrap().result;
-        result["called"].as_str().unwrap().to_owned()
+        subject.measure(&Scene { drover: &program, guest, ..*scene }, Duration::ZERO)
     })
 }

@@ -76,6 +76,11 @@ enum Action {
     /// The lab runs this command for subjects of the kind 'guest'
     #[command(hide = true)]
     Burst(subject::burst::Args),
+    /// Run one cell of an experiment once, and report its values
+    ///
+    /// The lab runs this command for subjects of the kind 'guest'
+    #[command(hide = true)]
+    Cell(subject::cell::Args),
     /// Run a command of drover in the guest of a session
     ///
     /// The lab runs this command for subjects of the kind 'guest', and for pipes with 'guest = true'
@@ -101,6 +106,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Pipes(args)) => subject::pipes::run(args),
         Some(Action::WaitQueue(args)) => subject::wait_queue::run(&args),
         Some(Action::Burst(args)) => subject::burst::run(&args),
+        Some(Action::Cell(args)) => subject::cell::run(args),
         Some(Action::Guest(args)) => guest::run(&args),
     }
 }

@@ -1,7 +1,8 @@
 //! What an experiment measures or stands on, in a process of its own that the lab starts: waiters, pipes, a wait queue,
-//! a slow disk.
+//! a slow disk, or a cell of another experiment.
 
 pub(super) mod burst;
+pub(super) mod cell;
 pub(super) mod disk;
 pub(super) mod herd;
 pub(super) mod pipes;

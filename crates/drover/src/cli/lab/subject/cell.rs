@@ -1,0 +1,145 @@
+//! `drover lab cell`: one run of one cell of an experiment, whose values are printed and not kept.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::process;
+use std::slice;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use lab::model::{Level, Sample};
+use lab::plan::limits::MachineLimits;
+use lab::plan::{Overrides, Plan, Selection};
+use lab::process::Interrupt;
+use lab::run::Unkept;
+use lab::spec::Experiment;
+use lab::spec::experiment::QUICK;
+use mech::mechanisms;
+use serde_json::json;
+use usage::{UsageError, duration};
+
+use crate::cli::lab::experiments;
+use crate::cli::lab::run::levels;
+use crate::cli::stdout::stdout;
+
+/// Flags of `drover lab cell`, which the lab calls.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli::lab) struct Args {
+    /// The name of a built-in experiment, or a TOML file
+    #[arg(value_name = "ID|FILE")]
+    experiment: String,
+
+    /// The subject
+    subject: String,
+
+    /// The level of each factor; the factor 'case' has the cases as levels
+    #[arg(value_name = "FACTOR=LEVEL", value_parser = levels)]
+    levels: Vec<(String, Vec<Level>)>,
+
+    /// The length of the measured window
+    #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
+    window: Duration,
+
+    /// Fail where the dispatch mechanism is a model, since this kernel lacks its device
+    #[arg(long)]
+    no_model: bool,
+
+    /// Have the kernel be preempted also within system calls, as if by interrupts, until the run has ended (debugfs)
+    #[arg(long)]
+    preemptible: bool,
+
+    /// More flags of 'drover serve' for the subject
+    #[arg(last = true, value_name = "FLAG")]
+    serve: Vec<String>,
+}
+
+/// Runs `drover lab cell`: a line of JSON on stdout.
+pub(in crate::cli::lab) fn run(args: Args) -> anyhow::Result<()> {
+    let mut experiment = experiments(slice::from_ref(&args.experiment))?.remove(0);
+    experiment.serve.extend(args.serve.iter().cloned());
+    if args.no_model {
+        refuse_models(&experiment, &args.subject)?;
+    }
+    let preemption = args.preemptible.then(Preemption::full).transpose()?;
+    let sample = measure(experiment, args)?;
+    drop(preemption);
+    if let Some(why) = sample.failure {
+        bail!("{}: {why}", sample.cell);
+    }
+    writeln!(stdout(), "{}", json!({ "values": sample.values, "marks": sample.validity }))?;
+    Ok(())
+}
+
+/// Runs the cell once.
+fn measure(mut experiment: Experiment, args: Args) -> anyhow::Result<Sample> {
+    // The lab that has asked judges and draws, and the instruments of claims and figures disturb the run.
+    experiment.instruments.clear();
+    experiment.claim.clear();
+    experiment.figure.clear();
+    let overrides = Overrides {
+        rounds: Some(1),
+        window: Some(args.window),
+        subjects: Some(vec![args.subject]),
+        levels: args.levels.into_iter().collect(),
+        ..Overrides::default()
+    };
+    let selection = Selection::new(&experiment, QUICK, &overrides).map_err(UsageError::new)?;
+    let plan = Plan::new(&experiment, &selection, rand::random(), &MachineLimits::look()?)?;
+    ensure!(
+        plan.cells.len() == 1,
+        "these are {} cells: name a level of each factor",
+        plan.cells.len()
+    );
+    let folder = env::temp_dir().join(format!("drover-cell-{}", process::id()));
+    let unkept = Unkept {
+        drover: &env::current_exe().context("cannot tell where this program lies")?,
+        pools: &folder.join("pools"),
+        folder,
+        interrupt: &Interrupt::on_signals()?,
+    };
+    let (mut samples, _) = unkept.samples(&experiment, &selection, &plan, &mut |_| {})?;
+    samples.pop().context("interrupted: nothing was measured")
+}
+
+/// The kernel's way of preemption is another one while this value lives, for the whole machine.
+///
+/// A kernel that is preempted at the end of system calls alone also counts wrongly where the processor is shared: the time of a
+/// system call that is still to end is counted for the thread that waits for it (`rq_clock_skip_update()`).
+struct Preemption {
+    before: String,
+}
+
+impl Preemption {
+    /// Where the scheduler tells it (`CONFIG_PREEMPT_DYNAMIC`, Linux 5.12): all ways, that in force in brackets.
+    const PATH: &str = "/sys/kernel/debug/sched/preempt";
+
+    fn full() -> anyhow::Result<Preemption> {
+        let ways = fs::read_to_string(Preemption::PATH).context(Preemption::PATH)?;
+        let before = ways.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+        let (before, _) = before.with_context(|| format!("{}: {ways:?}", Preemption::PATH))?;
+        fs::write(Preemption::PATH, "full").context(Preemption::PATH)?;
+        Ok(Preemption { before: before.to_owned() })
+    }
+}
+
+impl Drop for Preemption {
+    fn drop(&mut self) {
+        let _ = fs::write(Preemption::PATH, &self.before);
+    }
+}
+
+/// Fails if the subject waits by a model of a mechanism.
+fn refuse_models(experiment: &Experiment, subject: &str) -> anyhow::Result<()> {
+    let own = experiment.subject.get(subject).and_then(|it| it.serve.as_ref());
+    let words: Vec<&String> = experiment.serve.iter().chain(own.into_iter().flatten()).collect();
+    let mut pairs = words.windows(2);
+    let dispatch = pairs.rfind(|pair| pair[0] == "--dispatch").map(|pair| pair[1].as_str());
+    match dispatch.and_then(mechanisms::by_name) {
+        Some(mechanism) if mechanisms::is_model(mechanism) => bail!(
+            "{} is a model here, since this kernel lacks its device; docs/kernel.md tells how to get it",
+            mechanism.name
+        ),
+        _ => Ok(()),
+    }
+}
