@@ -48,8 +48,8 @@ pub struct SubjectSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pipes: Option<Pipes>,
     /// A command of Drover that measures by itself in a virtual machine (`drover lab run --vm`): its arguments. It
-    /// prints one line of JSON, from which the experiment's own metrics are taken (`from = "subject:/key"`). There
-    /// is no load, and `env`, `limits` and `cpus` do not reach the machine. Without a virtual machine the subject is
+    /// prints one line of JSON, from which the experiment's own metrics are taken (`from = "subject:/key"`); its key
+    /// `marks` has the marks of the run. There is no load, and `env`, `limits` and `cpus` do not reach the machine. Without a virtual machine the subject is
     /// not testable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<Vec<String>>,

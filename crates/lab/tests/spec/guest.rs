@@ -23,7 +23,7 @@ fn all() -> Vec<(String, Experiment)> {
 #[test]
 fn every_file_is_read_and_has_its_name() {
     let names: Vec<String> = all().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["bursts", "scans", "signals", "wake-policies"]);
+    assert_eq!(names, ["bursts", "overhead", "scans", "signals", "throughput", "wake-policies"]);
     for (name, experiment) in all() {
         assert_eq!(experiment.id, name);
     }
