@@ -154,8 +154,9 @@ pub fn stand_back_here() -> io::Result<()> {
     set_scheduler(libc::SCHED_IDLE, 0)
 }
 
-/// Has `command`'s process run before every process that is in no real-time class (`SCHED_FIFO`, sched(7)). Without the
-/// right to that (`CAP_SYS_NICE`, or `RLIMIT_RTPRIO`) the process takes its turn as usual.
+/// Has `command`'s process run before every process that is in no real-time class (`SCHED_FIFO`, sched(7)). The kernel keeps a
+/// twentieth of each second for the others (`sched_rt_runtime_us`). Without the right to that class (`CAP_SYS_NICE`, or
+/// `RLIMIT_RTPRIO`) the process takes its turn as usual.
 pub fn go_first(command: &mut Command) {
     // SAFETY: the closure makes one system call; no allocation, no lock.
     unsafe {
