@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 
 use anyhow::{Context, bail};
 
@@ -70,7 +70,8 @@ impl Archive {
     /// # Errors
     /// It cannot be read, or a library is missing.
     pub fn program(&mut self, name: &str, path: &Path) -> anyhow::Result<()> {
-        let stripped = PathBuf::from(format!("{}.stripped", path.display()));
+        // Of this process alone: others may pack the same program.
+        let stripped = PathBuf::from(format!("{}.{}.stripped", path.display(), process::id()));
         output(Command::new("strip").arg("-o").arg(&stripped).arg(path))?;
         self.file(name, &fs::read(&stripped)?);
         fs::remove_file(stripped)?;
