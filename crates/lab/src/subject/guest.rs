@@ -1,11 +1,10 @@
 //! A command of Drover that runs in the virtual machine of `drover lab run --vm`, and measures there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
@@ -15,6 +14,10 @@ use crate::spec::subject::LimitSettings;
 
 /// How long the command may take: longer than the guest may say nothing (two minutes).
 const TIMEOUT: Duration = Duration::from_secs(150);
+
+/// The metrics of a cell that are the same in a guest whose clock counts instructions: shares, and rates per second of that clock.
+/// Others have units of time, which that clock has not.
+const WITHOUT_TIME: [&str; 4] = ["cpu-percent", "error-percent", "hung-percent", "reply-rate"];
 
 /// A command that measures in the guest, and prints one line of JSON.
 #[derive(Debug)]
@@ -32,16 +35,18 @@ impl SelfDriven for GuestCommand<'_> {
         command.args(scene.prepare(self.subject, None)?.fill_all(self.words)?);
         let limits = LimitSettings::default();
         let measured = scene.result_of("command in the guest", command, &limits, TIMEOUT)?;
-        Ok(SelfMeasurement { marks: marks(&measured.result)?, ..measured })
+        let mut cell = Cell::deserialize(&measured.result).map_err(Failure::failed)?;
+        cell.values.retain(|name, _| WITHOUT_TIME.contains(&name.as_str()));
+        Ok(SelfMeasurement { values: cell.values, marks: cell.marks, ..measured })
     }
 }
 
-/// The marks that the result of a cell has; other results have none.
-fn marks(result: &Value) -> Result<BTreeSet<Mark>, Failure> {
-    match result.get("marks") {
-        Some(marks) => BTreeSet::deserialize(marks).map_err(Failure::failed),
-        None => Ok(BTreeSet::new()),
-    }
+/// What `drover lab cell` prints: metrics of the lab by their names, and marks. What other commands print has neither.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Cell {
+    values: BTreeMap<String, f64>,
+    marks: BTreeSet<Mark>,
 }
 
 /// The command to which the arguments of a `drover` in the guest are added.

@@ -194,12 +194,15 @@ fn a_command_of_a_guest_may_name_known_levels_alone() {
 }
 
 #[test]
-fn the_marks_of_a_cell_that_a_guest_has_run_are_those_of_the_run() {
+fn values_and_marks_of_a_cell_that_a_guest_has_run_are_those_of_the_run() {
     let subject: SubjectSpec = toml::from_str("guest = ['lab', 'cell']").unwrap();
     let words = subject.guest.as_deref().unwrap();
     let command = GuestCommand { subject: &subject, words };
     let measured = |result: &str| measured_in_a_guest(&command, &format!("echo '{result}'"));
-    let cell = measured(r#"{"values": {}, "marks": ["late"]}"#).unwrap();
+    let cell =
+        measured(r#"{"values": {"reply-rate": 5.0, "latency-mean": 1.0}, "marks": ["late"]}"#)
+            .unwrap();
+    assert_eq!(cell.values, BTreeMap::from([("reply-rate".to_owned(), 5.0)]));
     assert_eq!(cell.marks, BTreeSet::from([Mark::Late]));
     assert_eq!(measured(r#"{"queued": 3}"#).unwrap().marks, BTreeSet::new());
     assert!(measured(r#"{"marks": ["no such mark"]}"#).is_err());
