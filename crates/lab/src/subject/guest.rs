@@ -35,7 +35,7 @@ impl SelfDriven for GuestCommand<'_> {
         command.args(scene.prepare(self.subject, None)?.fill_all(self.words)?);
         let limits = LimitSettings::default();
         let measured = scene.result_of("command in the guest", command, &limits, TIMEOUT)?;
-        let mut cell = Cell::deserialize(&measured.result).map_err(Failure::failed)?;
+        let mut cell = CellRecord::deserialize(&measured.result).map_err(Failure::failed)?;
         cell.values.retain(|name, _| WITHOUT_TIME.contains(&name.as_str()));
         Ok(SelfMeasurement { values: cell.values, marks: cell.marks, ..measured })
     }
@@ -44,7 +44,7 @@ impl SelfDriven for GuestCommand<'_> {
 /// What `drover lab cell` prints: metrics of the lab by their names, and marks. What other commands print has neither.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Cell {
+struct CellRecord {
     values: BTreeMap<String, f64>,
     marks: BTreeSet<Mark>,
 }
