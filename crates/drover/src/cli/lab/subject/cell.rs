@@ -73,7 +73,7 @@ pub(in crate::cli::lab) fn run(args: Args) -> anyhow::Result<()> {
 
 /// Runs the cell once.
 fn measure(mut experiment: Experiment, args: Args) -> anyhow::Result<Sample> {
-    // The lab that has asked judges and draws, and the instruments of claims and figures disturb the run.
+    // The calling lab judges and draws. The instruments of claims and figures would disturb the run.
     experiment.instruments.clear();
     experiment.claim.clear();
     experiment.figure.clear();
@@ -102,16 +102,16 @@ fn measure(mut experiment: Experiment, args: Args) -> anyhow::Result<Sample> {
     samples.pop().context("interrupted: nothing was measured")
 }
 
-/// The kernel's way of preemption is another one while this value lives, for the whole machine.
+/// While this value lives, the kernel of the whole machine can be preempted within system calls.
 ///
-/// A kernel that is preempted at the end of system calls alone also counts wrongly where the processor is shared: the time of a
-/// system call that is still to end is counted for the thread that waits for it (`rq_clock_skip_update()`).
+/// A kernel that is preempted only as system calls end counts CPU time wrongly on a shared processor: the rest of a system call
+/// counts for the thread that waits for its end (`rq_clock_skip_update()`).
 struct Preemption {
     before: String,
 }
 
 impl Preemption {
-    /// Where the scheduler tells it (`CONFIG_PREEMPT_DYNAMIC`, Linux 5.12): all ways, that in force in brackets.
+    /// Lists all modes, the active one in brackets (`CONFIG_PREEMPT_DYNAMIC`).
     const PATH: &str = "/sys/kernel/debug/sched/preempt";
 
     fn full() -> anyhow::Result<Preemption> {
@@ -129,7 +129,7 @@ impl Drop for Preemption {
     }
 }
 
-/// Fails if the subject waits by a model of a mechanism.
+/// Fails if the subject's dispatch mechanism is a model.
 fn refuse_models(experiment: &Experiment, subject: &str) -> anyhow::Result<()> {
     let own = experiment.subject.get(subject).and_then(|it| it.serve.as_ref());
     let words: Vec<&String> = experiment.serve.iter().chain(own.into_iter().flatten()).collect();
