@@ -2,7 +2,7 @@
 //! more than the bytes that carried them.
 #![no_main]
 
-use http1::chunked::Decoder;
+use drover_http1::chunked::Decoder;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, &[u8])| {

@@ -2,8 +2,8 @@
 //! entity tags matches only if the file's stands in it, and strongly only if it stands there without W/.
 #![no_main]
 
-use http1::conditional::{self, Conditions, ListField, PreconditionOutcome, Validators};
-use http1::{HeadLimits, date, request};
+use drover_http1::conditional::{self, Conditions, ListField, PreconditionOutcome, Validators};
+use drover_http1::{HeadLimits, date, request};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (i64, u32, u64, u64, &[u8])| {

@@ -2,7 +2,7 @@
 //! the root; what the name held before does not show; and the name, escaped byte by byte, means itself.
 #![no_main]
 
-use http1::path;
+use drover_http1::path;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -2,7 +2,7 @@
 //! enough; more bytes change neither a header nor a refusal. So many bytes as are needed at most always decide.
 #![no_main]
 
-use http1::proxy_protocol::{NEEDED_MOST, parse};
+use drover_http1::proxy_protocol::{NEEDED_MOST, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

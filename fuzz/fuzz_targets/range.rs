@@ -2,7 +2,7 @@
 //! plainest words gives it again.
 #![no_main]
 
-use http1::range::{self, Ranges};
+use drover_http1::range::{self, Ranges};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u64, &[u8])| {

@@ -2,7 +2,7 @@
 //! its empty line, keeps the limits and has no line that ends with a lone LF.
 #![no_main]
 
-use http1::{HeadLimits, request};
+use drover_http1::{HeadLimits, request};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u8, u8, u8, &[u8])| {

@@ -2,7 +2,7 @@
 //! if the body's end is known; HEAD changes nothing but the body.
 #![no_main]
 
-use http1::response::{self, BodyLength};
+use drover_http1::response::{self, BodyLength};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

@@ -25,7 +25,7 @@ fn one_server_under_two_names_and_a_slowed_one_make_a_calibration() {
     let file = folder.path().join("runs/calibration.json");
     let Ok(text) = fs::read_to_string(&file) else {
         assert!(told.contains("that count"), "{printed}{told}");
-        return testing::skip!("the machine was too busy for six rounds that count");
+        return drover_testing::skip!("the machine was too busy for six rounds that count");
     };
     let found: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(found["schema"], "drover.calibration/1");
@@ -41,7 +41,7 @@ fn one_server_under_two_names_and_a_slowed_one_make_a_calibration() {
     let Some(saturated) = saturated.filter(|it| it["rounds"] == 6) else {
         // Something else kept the machine busy in one of the rounds, or in all of them.
         assert!(told.contains("that count") || output.status.success(), "{printed}{told}");
-        return testing::skip!("the machine was too busy for six rounds that count");
+        return drover_testing::skip!("the machine was too busy for six rounds that count");
     };
     assert!(output.status.success(), "{printed}{told}");
     assert_eq!(
@@ -59,7 +59,9 @@ fn one_server_under_two_names_and_a_slowed_one_make_a_calibration() {
     // A spin as long as a request cannot be missed: it is CPU time by construction.
     let slowed = found["slowed"].as_array().unwrap();
     let Some(slowed) = slowed.first() else {
-        return testing::skip!("the machine was too busy for six rounds of the slowed server");
+        return drover_testing::skip!(
+            "the machine was too busy for six rounds of the slowed server"
+        );
     };
     assert!(slowed["spin_us"].as_f64() > Some(0.0) && slowed["percent"] == 100.0, "{slowed}");
     assert_eq!(slowed["found"][0]["rounds"], 6);

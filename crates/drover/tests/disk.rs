@@ -57,7 +57,7 @@ impl Disk {
     /// Mounts; `None`, and the cause printed, where this is not possible.
     fn mount(place: &ModelledFolder, flags: &[&str]) -> Option<Disk> {
         if let Some(obstacle) = drover::disk::obstacle() {
-            testing::skip!("{obstacle}");
+            drover_testing::skip!("{obstacle}");
             return None;
         }
         let mut child = disk(place.files.path(), place.mountpoint.path(), flags).spawn().unwrap();
@@ -69,7 +69,7 @@ impl Disk {
             child.stderr.take().unwrap().read_to_string(&mut cause).unwrap();
             child.wait().unwrap();
             assert!(cause.contains("Operation not permitted"), "{cause}");
-            testing::skip!("{cause}");
+            drover_testing::skip!("{cause}");
             return None;
         }
         Some(Disk { child, lines })
@@ -125,10 +125,10 @@ fn pages_can_be_dropped_and_are_read_from_the_disk_again() {
     fs::read(place.at("a")).unwrap();
     disk.report();
     let file = fs::File::open(place.at("a")).unwrap();
-    mech::files::bytes::drop_cached_pages(file.as_fd()).unwrap();
-    match mech::files::bytes::cached_pages(file.as_fd(), 0, 300_000) {
+    drover_mech::files::bytes::drop_cached_pages(file.as_fd()).unwrap();
+    match drover_mech::files::bytes::cached_pages(file.as_fd(), 0, 300_000) {
         Ok(pages) => assert_eq!(pages, 0),
-        Err(error) => testing::skip!("cachestat(2): {error}"),
+        Err(error) => drover_testing::skip!("cachestat(2): {error}"),
     }
     fs::read(place.at("a")).unwrap();
     assert!(disk.report()["bytes"].as_u64().unwrap() >= 300_000);
@@ -152,7 +152,7 @@ fn a_disk_that_was_killed_leaves_no_mount_behind() {
 #[test]
 fn what_is_no_directory_is_named_with_its_argument() {
     if let Some(obstacle) = drover::disk::obstacle() {
-        testing::skip!("{obstacle}");
+        drover_testing::skip!("{obstacle}");
         return;
     }
     let place = ModelledFolder::new();

@@ -31,10 +31,10 @@ fn count(record: &Value, key: &str) -> u64 {
 
 /// Runs `check` over every kind that works here, as threads and, where that can be, as processes;
 /// traced if that is allowed, and counted.
-fn on_every_crowd(check: impl Fn(&waiters::WaiterKind, bool, &Value)) {
-    for kind in waiters::kind::ALL {
+fn on_every_crowd(check: impl Fn(&drover_waiters::WaiterKind, bool, &Value)) {
+    for kind in drover_waiters::kind::ALL {
         if let Err(reason) = kind.probe() {
-            testing::skip!("{}: {reason}", kind.name);
+            drover_testing::skip!("{}: {reason}", kind.name);
             continue;
         }
         check(kind, false, &herd(kind.name, &[]));
@@ -115,9 +115,9 @@ fn each_that_looks_on_is_woken_and_one_that_accepts() {
 /// the socket itself see it, too.
 #[test]
 fn busy_waiters_are_not_woken_and_each_epoll_instance_is_told() {
-    for kind in waiters::kind::ALL.iter().filter(|kind| kind.may_be_busy()) {
+    for kind in drover_waiters::kind::ALL.iter().filter(|kind| kind.may_be_busy()) {
         if let Err(reason) = kind.probe() {
-            testing::skip!("{}: {reason}", kind.name);
+            drover_testing::skip!("{}: {reason}", kind.name);
             continue;
         }
         for more in [&["--busy"][..], &["--busy", "--processes"]] {
@@ -155,7 +155,7 @@ fn a_model_s_waiters_cannot_be_busy() {
 
 #[test]
 fn a_socket_may_be_watched_through_many_descriptors() {
-    for kind in waiters::kind::ALL.iter().filter(|kind| kind.watches) {
+    for kind in drover_waiters::kind::ALL.iter().filter(|kind| kind.watches) {
         let record = herd(kind.name, &["--processes", "--descriptors", "100"]);
         assert_eq!(record["connect_us"].as_array().unwrap().len(), 10, "{}", kind.name);
     }
@@ -165,7 +165,7 @@ fn a_socket_may_be_watched_through_many_descriptors() {
 /// group: signal(7).
 #[test]
 fn a_process_that_is_stopped_goes_on_waiting() {
-    for kind in waiters::kind::ALL.iter().filter(|kind| kind.probe().is_ok()) {
+    for kind in drover_waiters::kind::ALL.iter().filter(|kind| kind.probe().is_ok()) {
         let mut herd = Command::new(DROVER)
             .args(["lab", "herd", "--waiter", kind.name, "--waiters", "8", "--connects", "50"])
             .stdout(Stdio::null())

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use mech::mechanisms;
+use drover_mech::mechanisms;
 use serde_json::Value;
 
 fn run(arguments: &str) -> Output {

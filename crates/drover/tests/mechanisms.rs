@@ -42,12 +42,13 @@ fn the_json_conforms_to_its_schema() {
 #[test]
 fn all_axes_are_listed_in_their_order() {
     let json = json();
-    let dispatch: Vec<_> = mech::mechanisms::ALL.iter().map(|mechanism| mechanism.name).collect();
-    let files: Vec<_> = mech::fileio::ALL.iter().map(|backend| backend.name).collect();
+    let dispatch: Vec<_> =
+        drover_mech::mechanisms::ALL.iter().map(|mechanism| mechanism.name).collect();
+    let files: Vec<_> = drover_mech::fileio::ALL.iter().map(|backend| backend.name).collect();
     assert_eq!(names(&json["dispatch"]), dispatch);
     assert_eq!(names(&json["files"]), files);
     assert_eq!(names(&json["before_reads"]), ["stat-threads", "noatime", "advise", "cached-reads"]);
-    let accept: Vec<_> = mech::accept::ALL.iter().map(|strategy| strategy.name).collect();
+    let accept: Vec<_> = drover_mech::accept::ALL.iter().map(|strategy| strategy.name).collect();
     assert_eq!(names(&json["accept"]), accept);
 }
 

@@ -2,9 +2,9 @@
 
 use std::process::{Command, Output};
 
-use mech::mechanisms::Features;
+use drover_mech::mechanisms::Features;
+use drover_waiters::pipes::Waiting;
 use serde_json::Value;
-use waiters::pipes::Waiting;
 
 fn run(arguments: &[&str]) -> Output {
     let drover = env!("CARGO_BIN_EXE_drover");
@@ -25,7 +25,7 @@ fn on_every_way(check: impl Fn(Waiting)) {
     for waiting in Waiting::all() {
         match waiting.probe() {
             Ok(()) => check(waiting),
-            Err(reason) => testing::skip!("{}: {reason}", waiting.name()),
+            Err(reason) => drover_testing::skip!("{}: {reason}", waiting.name()),
         }
     }
 }

@@ -249,7 +249,7 @@ fn a_directory_that_may_not_be_read_is_named() {
     }
     fs::set_permissions(&site, fs::Permissions::from_mode(0o755)).unwrap();
     if is_readable {
-        testing::skip!("this user may read every directory");
+        drover_testing::skip!("this user may read every directory");
     }
 }
 

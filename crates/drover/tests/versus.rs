@@ -52,7 +52,7 @@ fn servers_are_measured_side_by_side_and_missing_ones_are_told() {
     if has_python() {
         arguments.push(python);
     } else {
-        testing::skip!("python3 is not installed");
+        drover_testing::skip!("python3 is not installed");
     }
     let more = "--window 60ms --repeats 1 --idle 20 --connections 2 --file-bytes 1K --pool-mb 1 \
                 --rates 50 --seed 3 --out runs";

@@ -1,9 +1,9 @@
 //! Parsing requests and writing responses: nanoseconds per call.
 
 use divan::{Bencher, black_box};
-use http1::conditional::Validators;
-use http1::response::{Common, ConnectionField, Head};
-use http1::{HeadLimits, Status, date, path, request};
+use drover_http1::conditional::Validators;
+use drover_http1::response::{Common, ConnectionField, Head};
+use drover_http1::{HeadLimits, Status, date, path, request};
 
 /// What curl sends.
 const SHORT: &[u8] =

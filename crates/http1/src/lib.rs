@@ -26,7 +26,7 @@
 //! when it is asked for: [`Fields`] is an iterator over the bytes of the head.
 //!
 //! ```
-//! use http1::{HeadLimits, Method, request, response};
+//! use drover_http1::{HeadLimits, Method, request, response};
 //!
 //! let input = b"PROPFIND /notes HTTP/1.1\r\nHost: example.org\r\nDepth: 1\r\nCookie: a=b\r\n\r\n";
 //! let request = request::parse(input, &HeadLimits::default())?.expect("the head is complete");
@@ -47,10 +47,10 @@
 //! # A request from its first byte to its response
 //!
 //! ```
-//! use http1::conditional::{self, PreconditionOutcome, Validators};
-//! use http1::range::{self, Ranges};
-//! use http1::response::{Common, ConnectionField, Head};
-//! use http1::{HeadLimits, Status, date, mime, path, request};
+//! use drover_http1::conditional::{self, PreconditionOutcome, Validators};
+//! use drover_http1::range::{self, Ranges};
+//! use drover_http1::response::{Common, ConnectionField, Head};
+//! use drover_http1::{HeadLimits, Status, date, mime, path, request};
 //!
 //! let input = b"GET /docs/../a%20b.html HTTP/1.1\r\nHost: example.org\r\nRange: bytes=-100\r\n\r\n";
 //! assert_eq!(request::parse(&input[..20], &HeadLimits::default()), Ok(None)); // more bytes, please
@@ -83,7 +83,7 @@
 //!     .validators(&file, now)
 //!     .finish();
 //! assert!(out.starts_with(b"HTTP/1.1 206 Partial Content\r\nServer: drover\r\n"));
-//! # Ok::<(), http1::Refusal>(())
+//! # Ok::<(), drover_http1::Refusal>(())
 //! ```
 #![forbid(unsafe_code)]
 

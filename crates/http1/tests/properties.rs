@@ -1,12 +1,12 @@
 //! What holds for every input: the parsers under cuts and noise, and writers against readers.
 
-use http1::chunked::Decoder;
-use http1::conditional::{self, Conditions, ListField, PreconditionOutcome, Validators};
-use http1::proxy_protocol::{self, MalformedProxyHeader, ProxyHeader, ProxySource};
-use http1::range::{self, Ranges};
-use http1::response::{self, BodyLength};
-use http1::response::{Common, ConnectionField, Head};
-use http1::{Framing, HeadLimits, Status, Version, date, path, request};
+use drover_http1::chunked::Decoder;
+use drover_http1::conditional::{self, Conditions, ListField, PreconditionOutcome, Validators};
+use drover_http1::proxy_protocol::{self, MalformedProxyHeader, ProxyHeader, ProxySource};
+use drover_http1::range::{self, Ranges};
+use drover_http1::response::{self, BodyLength};
+use drover_http1::response::{Common, ConnectionField, Head};
+use drover_http1::{Framing, HeadLimits, Status, Version, date, path, request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

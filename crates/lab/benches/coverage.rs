@@ -8,15 +8,15 @@ mod null_report;
 
 use std::process::ExitCode;
 
-use lab::analysis::estimate::best::best;
-use lab::analysis::estimate::exponent::slope;
-use lab::analysis::estimate::knee::{LoadPoint, knee};
-use lab::analysis::estimate::median::median_interval;
-use lab::analysis::estimate::simultaneous::{against_lowest, simultaneous};
-use lab::analysis::estimate::{paired, spread};
-use lab::analysis::noise::{Noise, column, covered};
-use lab::analysis::{AverageScale, Bound, Curve, Extreme};
-use lab::claims::{Judgement, Verdict};
+use drover_lab::analysis::estimate::best::best;
+use drover_lab::analysis::estimate::exponent::slope;
+use drover_lab::analysis::estimate::knee::{LoadPoint, knee};
+use drover_lab::analysis::estimate::median::median_interval;
+use drover_lab::analysis::estimate::simultaneous::{against_lowest, simultaneous};
+use drover_lab::analysis::estimate::{paired, spread};
+use drover_lab::analysis::noise::{Noise, column, covered};
+use drover_lab::analysis::{AverageScale, Bound, Curve, Extreme};
+use drover_lab::claims::{Judgement, Verdict};
 use rand::rngs::Xoshiro256PlusPlus;
 
 /// The numbers of rounds that are tried.
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
 /// the 1 % that the family of claims promises, give or take three standard errors.
 fn false_alarms(reports: u64) -> bool {
     let claims = null_report::claims();
-    let promised = lab::claims::family::FALSE_ALARMS;
+    let promised = drover_lab::claims::family::FALSE_ALARMS;
     let limit = promised + 3.0 * (promised * (1.0 - promised) / reports as f64).sqrt();
     println!("\nReports of {} claims about equal subjects, {reports} of each", claims.len());
     println!(

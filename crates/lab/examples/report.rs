@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use lab::record::SessionRecord;
-use lab::report;
+use drover_lab::record::SessionRecord;
+use drover_lab::report;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: FOLDER")?);

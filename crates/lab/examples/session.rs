@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::process::Interrupt;
-use lab::run::{self, RunEvent, RunOptions};
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::process::Interrupt;
+use drover_lab::run::{self, RunEvent, RunOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             other => return Err(format!("{other}: unknown").into()),
         }
     }
-    let experiment = lab::spec::read(&file).map_err(|faults| faults.to_string())?;
+    let experiment = drover_lab::spec::read(&file).map_err(|faults| faults.to_string())?;
     let selection = Selection::new(&experiment, &preset, &overrides)?;
     let plan = Plan::new(&experiment, &selection, 1, &MachineLimits::look()?)?;
     println!("{} runs, about {:.0} s", plan.runs(), plan.estimate_s);

@@ -6,7 +6,7 @@
 //! decided is told as such.
 //!
 //! ```
-//! use lab::spec::built_in;
+//! use drover_lab::spec::built_in;
 //!
 //! let experiment = built_in::experiment("dispatch-overhead").expect("it comes with the program").unwrap();
 //! let cells = experiment.cells(&experiment.presets["quick"]);

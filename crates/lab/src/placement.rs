@@ -35,7 +35,7 @@ pub struct Processor {
 /// # Errors
 /// [`Failure::Failed`] with what sched_getaffinity(2) says.
 pub fn processors() -> Result<Vec<Processor>, Failure> {
-    let usable = sys::process::usable_cpus().map_err(Failure::failed)?;
+    let usable = drover_sys::process::usable_cpus().map_err(Failure::failed)?;
     let of = |number: usize| {
         let path = format!("/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list");
         let siblings = fs::read_to_string(path).ok().map(|text| list(&text)).unwrap_or_default();

@@ -1,10 +1,10 @@
 //! Every built-in experiment can be planned, in each of its presets.
 
-use lab::claims::{self, Verdict};
-use lab::model::{Cell, Sample};
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::spec::{Claim, built_in};
+use drover_lab::claims::{self, Verdict};
+use drover_lab::model::{Cell, Sample};
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::spec::{Claim, built_in};
 
 /// As its document has it: 27,000 connections, which are not open at once.
 #[test]

@@ -1,8 +1,8 @@
 //! Every built-in claim whose document gives numbers, judged on those numbers by its own criterion: what
 //! a document measured is what the document says.
 
-use lab::claims::{Verdict, published};
-use lab::spec::built_in;
+use drover_lab::claims::{Verdict, published};
+use drover_lab::spec::built_in;
 
 #[test]
 fn the_documents_own_numbers_meet_their_claims() {

@@ -8,20 +8,20 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use load::plan::options::LoadOptions;
-//! use load::plan::request::{RequestContent, RequestTemplate};
+//! use drover_load::plan::options::LoadOptions;
+//! use drover_load::plan::request::{RequestContent, RequestTemplate};
 //!
 //! /// Follows no events of the run.
 //! struct Quiet;
-//! impl load::LoadListener for Quiet {}
+//! impl drover_load::LoadListener for Quiet {}
 //!
 //! let url = "http://127.0.0.1:8080/".parse().expect("a URL");
 //! let request = RequestTemplate { url, content: RequestContent::default().into() };
-//! let mechanism = mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
+//! let mechanism = drover_mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
 //! let mut options = LoadOptions::new(vec![request], mechanism); // a closed loop
 //! options.connections = 10;
 //! options.duration = Some(Duration::from_secs(5));
-//! let result = load::run(options, &mut Quiet)?;
+//! let result = drover_load::run(options, &mut Quiet)?;
 //! println!("{} responses", result.replies);
 //! # Ok::<(), anyhow::Error>(())
 //! ```
@@ -59,7 +59,7 @@ pub use run::idle::{IdleResult, idle};
 /// Carries out a run, and tells `listener` of its events as they happen.
 ///
 /// # Errors
-/// A [`UsageError`](usage::UsageError) for options that cannot be carried out; otherwise
+/// A [`UsageError`](drover_usage::UsageError) for options that cannot be carried out; otherwise
 /// what the kernel or the listener says.
 pub fn run(options: LoadOptions, listener: &mut dyn LoadListener) -> anyhow::Result<LoadResult> {
     let plan = LoadPlan::new(options)?;

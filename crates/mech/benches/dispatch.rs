@@ -9,10 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use divan::Bencher;
-use mech::Key;
-use mech::mechanisms::{self, Features, MechanismKind, MechanismOptions};
-use mech::readiness::{Event, Interest, Ready};
-use sys::process::raise_open_files_limit;
+use drover_mech::Key;
+use drover_mech::mechanisms::{self, Features, MechanismKind, MechanismOptions};
+use drover_mech::readiness::{Event, Interest, Ready};
+use drover_sys::process::raise_open_files_limit;
 
 fn main() {
     divan::main();

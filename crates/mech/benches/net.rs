@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use mech::Key;
-use mech::mechanisms::{self, Mechanism};
-use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
-use sys::socket::{ListenOptions, listen, local_address};
+use drover_mech::Key;
+use drover_mech::mechanisms::{self, Mechanism};
+use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
+use drover_sys::socket::{ListenOptions, listen, local_address};
 
 fn main() {
     divan::main();

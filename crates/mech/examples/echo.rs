@@ -12,9 +12,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-use mech::Key;
-use mech::mechanisms::{self, Features, MechanismOptions};
-use mech::readiness::{Dispatcher, Interest, Readiness, Ready};
+use drover_mech::Key;
+use drover_mech::mechanisms::{self, Features, MechanismOptions};
+use drover_mech::readiness::{Dispatcher, Interest, Readiness, Ready};
 
 const LISTENER: Key = Key { slot: 0, generation: 0 };
 

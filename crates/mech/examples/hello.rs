@@ -1,4 +1,4 @@
-//! The smallest server on `mech::net`: answers every request head with the
+//! The smallest server on `drover_mech::net`: answers every request head with the
 //! same reply, on any mechanism.
 //!
 //!     cargo run --release -p drover-mech --example hello -- epoll-et 127.0.0.1:8080
@@ -6,9 +6,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mech::mechanisms;
-use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
-use sys::socket::{ListenOptions, listen};
+use drover_mech::mechanisms;
+use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
+use drover_sys::socket::{ListenOptions, listen};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
 

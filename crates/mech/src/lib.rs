@@ -16,8 +16,8 @@
 //! use std::io::{Read, Write};
 //! use std::net::{Shutdown, TcpListener, TcpStream};
 //!
-//! use mech::mechanisms;
-//! use mech::net::{Body, Conn, NetOptions, WorkerThread};
+//! use drover_mech::mechanisms;
+//! use drover_mech::net::{Body, Conn, NetOptions, WorkerThread};
 //!
 //! /// The coroutine of a connection. The connection is closed when the coroutine ends.
 //! async fn echo(conn: Conn<'_>) {
@@ -83,5 +83,5 @@ pub mod readiness;
 mod thread_pool;
 mod uring;
 
+pub use drover_sys;
 pub use key::Key;
-pub use sys;

@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use bitflags::bitflags;
-use sys::process::on_own_thread;
+use drover_sys::process::on_own_thread;
 
 use crate::readiness::Readiness;
 

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use sys::process::on_own_thread;
+use drover_sys::process::on_own_thread;
 
 pub use crate::mechanism::{DevPollModel, Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::support::signal_device;

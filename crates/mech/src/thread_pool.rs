@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use sys::process::start_thread;
+use drover_sys::process::start_thread;
 
 /// Threads and their queue of jobs. The queue itself has no limit; each user of the pool limits how many
 /// jobs it has in the queue.

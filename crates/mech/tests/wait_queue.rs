@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use mech::accept::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
+use drover_mech::accept::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 
 /// A queue with waiters on it, who stood in line in this order.
 fn line(policy: Policy, manners: &[WaitFlag]) -> (Arc<WaitQueue>, Vec<QueueWaiter>) {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use divan::Bencher;
-use server::lookup::cache::Cache;
+use drover_server::lookup::cache::Cache;
 
 const NAMES: usize = 10_000;
 

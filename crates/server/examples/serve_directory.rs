@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use mech::files::root::Root;
-use server::{Config, ContentSource, Role, Server, StopSignals};
+use drover_mech::files::root::Root;
+use drover_server::{Config, ContentSource, Role, Server, StopSignals};
 
 fn main() -> anyhow::Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
     let signals = StopSignals::catch(Role::Server)?;
     let root = Root::open(Path::new(&directory)).with_context(|| directory.clone())?;
-    let mechanism = mech::mechanisms::auto(1).context("no mechanism is usable here")?;
+    let mechanism = drover_mech::mechanisms::auto(1).context("no mechanism is usable here")?;
     let config = Config::new(ContentSource::Directory(Arc::new(root)), mechanism);
     let server = Server::start(config)?;
     server.stop_at(&signals)?;

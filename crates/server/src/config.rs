@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http1::HeadLimits;
-use mech::accept::wait_queue::Policy;
-use mech::accept::{self, Strategy};
-use mech::fileio::{self, Backend};
-use mech::files::open_pool::OpenPool;
-use mech::files::root::Root;
-use mech::mechanisms::{self, Mechanism};
-use mech::net::{AcceptBatch, MinRate};
-use sys::process::OrdinaryUser;
-use sys::socket::Address;
+use drover_http1::HeadLimits;
+use drover_mech::accept::wait_queue::Policy;
+use drover_mech::accept::{self, Strategy};
+use drover_mech::fileio::{self, Backend};
+use drover_mech::files::open_pool::OpenPool;
+use drover_mech::files::root::Root;
+use drover_mech::mechanisms::{self, Mechanism};
+use drover_mech::net::{AcceptBatch, MinRate};
+use drover_sys::process::OrdinaryUser;
+use drover_sys::socket::Address;
 #[cfg(doc)]
-use sys::socket::ListenOptions;
-use sys::unix_listener::UnixListener;
-use usage::UsageError;
+use drover_sys::socket::ListenOptions;
+use drover_sys::unix_listener::UnixListener;
+use drover_usage::UsageError;
 
 #[cfg(doc)]
 use crate::Supervisor;
@@ -196,10 +196,10 @@ pub struct Config {
     /// The file that gets a line per response, with the time of each stage (`trace`).
     pub trace: Option<PathBuf>,
     /// How many bytes of a body a connection hands to the kernel before it is another's turn; `None`: as
-    /// many as the processor's caches suggest ([`mech::net::NetOptions::send_budget`]).
+    /// many as the processor's caches suggest ([`drover_mech::net::NetOptions::send_budget`]).
     pub send_budget: Option<NonZeroU64>,
     /// How long a worker that has something to do lets further events gather
-    /// ([`NetOptions::min_wait`](mech::net::NetOptions::min_wait)).
+    /// ([`NetOptions::min_wait`](drover_mech::net::NetOptions::min_wait)).
     pub min_wait: Duration,
     /// The file that the counters are written to at SIGUSR1 and at the end.
     pub counters: Option<PathBuf>,

@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use mech::accept::ListenerHandle;
-use mech::net::Remote;
-use sys::process::start_thread;
+use drover_mech::accept::ListenerHandle;
+use drover_mech::net::Remote;
+use drover_sys::process::start_thread;
 
 use crate::access_log::AccessLogWriter;
 use crate::config::Config;

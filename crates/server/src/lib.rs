@@ -7,9 +7,9 @@
 //! use std::io::{Read, Write};
 //! use std::net::TcpStream;
 //!
-//! use server::{Config, Server, ContentSource};
+//! use drover_server::{Config, Server, ContentSource};
 //!
-//! let mechanism = mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
+//! let mechanism = drover_mech::mechanisms::auto_of_readiness().expect("Linux has poll(2)");
 //! let server = Server::start(Config::new(ContentSource::Fixed(5), mechanism))?;
 //! let address = server.addresses()[0].ip().expect("it listens at a TCP port");
 //! let mut client = TcpStream::connect(address)?;
@@ -96,9 +96,10 @@ pub use supervisor::process::{FLAG as WORKER_FLAG, Inheritance, MechanismAndStra
 
 /// A processor for each worker, from the processors that this process may use.
 fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {
-    let mut cpus = sys::process::usable_cpus().context("cannot learn the processors (--pin)")?;
+    let mut cpus =
+        drover_sys::process::usable_cpus().context("cannot learn the processors (--pin)")?;
     if cpus.len() < workers.get() {
-        bail!(usage::UsageError::new(format!(
+        bail!(drover_usage::UsageError::new(format!(
             "--pin: {workers} workers need as many processors, and there are {}; use --workers {}",
             cpus.len(),
             cpus.len(),

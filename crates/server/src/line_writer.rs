@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use sys::process::start_thread;
+use drover_sys::process::start_thread;
 use tracing::warn;
 
 /// The thread, and how workers reach it. `T` is a batch of what one worker has noted.

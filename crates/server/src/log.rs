@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use sys::process::start_thread;
+use drover_sys::process::start_thread;
 use tracing::error;
 
 /// How many bytes of lines may wait for stderr: some 2000 lines.

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use anyhow::{Context, bail};
-use mech::accept::{self, Among};
-use sys::process::{give_back_memory, on_own_thread, start_thread};
-use sys::socket::Address;
+use drover_mech::accept::{self, Among};
+use drover_sys::process::{give_back_memory, on_own_thread, start_thread};
+use drover_sys::socket::Address;
 use tracing::{error, warn};
 
 use crate::access_log;
@@ -568,9 +568,9 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    use mech::Key;
-    use mech::mechanisms::{self, Features, Mechanism, MechanismKind};
-    use mech::readiness::{Batch, Event, Interest, Readiness};
+    use drover_mech::Key;
+    use drover_mech::mechanisms::{self, Features, Mechanism, MechanismKind};
+    use drover_mech::readiness::{Batch, Event, Interest, Readiness};
 
     use super::*;
     use crate::ContentSource;

@@ -17,11 +17,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
+use drover_sys::process::start_thread;
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ,
 };
 use signal_hook::iterator::{Handle, Signals};
-use sys::process::start_thread;
 use tracing::info;
 
 use crate::log;

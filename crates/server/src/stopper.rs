@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use mech::net::Remote;
+use drover_mech::net::Remote;
 use tracing::info;
 
 use crate::listen::sockets::{LOOK_AGAIN, ListeningSockets};

@@ -15,7 +15,7 @@
 //! needs beside it. Nothing here retries, waits or chooses by itself.
 //!
 //! ```
-//! use sys::waker::Waker;
+//! use drover_sys::waker::Waker;
 //!
 //! // What another thread does to end this thread's wait.
 //! let waker = Waker::eventfd()?;

@@ -110,13 +110,15 @@ mod tests {
         let (ipv4, ipv6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
         for (bound, target) in [(ipv4, ipv4), (ipv6, ipv6), (Ipv6Addr::UNSPECIFIED.into(), ipv4)] {
             let Ok((listener, address)) = deferring(bound) else {
-                testing::skip!("no IPv6");
+                drover_testing::skip!("no IPv6");
                 continue;
             };
             let (_other, other) = deferring(bound).unwrap();
             match has_half_open(address) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    testing::skip!("no socket monitor for TCP (the kernel's module tcp_diag)");
+                    drover_testing::skip!(
+                        "no socket monitor for TCP (the kernel's module tcp_diag)"
+                    );
                     continue;
                 }
                 half_open => assert!(!half_open.unwrap(), "{bound}"),

@@ -5,6 +5,6 @@ fn main() -> std::io::Result<()> {
     if std::env::args().any(|argument| argument == "--list") {
         return Ok(());
     }
-    println!("\n{}", testing::SkipNotes::of_this_run()?.take()?);
+    println!("\n{}", drover_testing::SkipNotes::of_this_run()?.take()?);
     Ok(())
 }

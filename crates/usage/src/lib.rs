@@ -6,8 +6,8 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! assert_eq!(usage::duration::parse("1.5m").unwrap(), Duration::from_secs(90));
-//! assert!(usage::duration::parse("1 fortnight").is_err());
+//! assert_eq!(drover_usage::duration::parse("1.5m").unwrap(), Duration::from_secs(90));
+//! assert!(drover_usage::duration::parse("1 fortnight").is_err());
 //! ```
 #![forbid(unsafe_code)]
 

@@ -103,9 +103,10 @@ impl ConnectRun {
         let name = format!("herd-{}", std::process::id());
         let (kind, waiters, busy) = (self.kind, self.waiters, self.busy);
         let options = GroupOptions { kind, waiters, descriptors: self.descriptors, busy, name };
-        sys::process::raise_open_files_limit().context("cannot raise the limit on descriptors")?;
+        drover_sys::process::raise_open_files_limit()
+            .context("cannot raise the limit on descriptors")?;
         if !self.cpus.0.is_empty() {
-            sys::process::keep_current_thread_on(&self.cpus.0)?;
+            drover_sys::process::keep_current_thread_on(&self.cpus.0)?;
         }
         let group = match self.processes {
             true => WaiterGroup::start_processes(&options),
@@ -113,7 +114,7 @@ impl ConnectRun {
         };
         let group = group.with_context(|| format!("cannot gather {waiters} waiters"))?;
         if let Some(cpu) = self.cpus.1 {
-            sys::process::pin_current_thread(cpu)?;
+            drover_sys::process::pin_current_thread(cpu)?;
         }
         let mut observer = SleepObserver::open(&group, &options.name, self.counters || self.busy);
         let mut record = self.idle(&group);

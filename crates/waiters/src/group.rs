@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use drover_sys::process;
+use drover_sys::socket;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use sys::process;
-use sys::socket;
 
 use crate::counters::{GROUP_TIMEOUT, SharedWords};
 use crate::fork;

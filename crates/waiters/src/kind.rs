@@ -1,6 +1,6 @@
 //! The ways in which a thread or a process waits for connections. Each has a record in [`ALL`].
 
-use mech::accept::wait_queue::Policy;
+use drover_mech::accept::wait_queue::Policy;
 
 use crate::accept_ring::AcceptRing;
 

@@ -14,7 +14,7 @@
 //! of the crate `mech`.
 //!
 //! ```
-//! let kind = waiters::kind::by_name("exclusive").expect("one of waiters::kind::ALL");
+//! let kind = drover_waiters::kind::by_name("exclusive").expect("one of drover_waiters::kind::ALL");
 //! assert!(!kind.model && kind.may_be_processes());
 //! println!("{}: {}", kind.name, kind.summary);
 //! ```

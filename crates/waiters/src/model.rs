@@ -1,5 +1,5 @@
 //! A model of kernels that are no longer in use: a thread accepts connections, and waiters get them through a
-//! wait queue in user space ([`mech::accept::wait_queue`]).
+//! wait queue in user space ([`drover_mech::accept::wait_queue`]).
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,7 +11,7 @@ use std::thread;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use mech::accept::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
+use drover_mech::accept::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 
 /// The state that the accepting thread and the waiters share. The thread accepts every connection, queues it,
 /// and wakes waiters by the policy. The thread is not counted as a waiter.
@@ -47,7 +47,7 @@ impl SharedAcceptor {
         let shared = Arc::clone(&acceptor);
         let (tell, told) = mpsc::channel();
         thread::Builder::new().name(name.to_string()).spawn(move || {
-            let _ = tell.send(sys::process::thread_number());
+            let _ = tell.send(drover_sys::process::thread_number());
             loop {
                 match rustix::net::accept_with(&listener[0], SocketFlags::CLOEXEC) {
                     Ok(connection) => shared.hand_out(connection),
@@ -74,7 +74,7 @@ impl SharedAcceptor {
         // Linux 2.2 wakes the queue by several callbacks in turn, and other processors run the woken waiters
         // between two callbacks. Here the waiters may need this thread's processor, so the thread yields.
         for _ in 1..self.wakes {
-            sys::process::give_way();
+            drover_sys::process::give_way();
             self.queue.wake();
         }
     }

@@ -133,15 +133,15 @@ impl SleepObserver {
                         // The trace lacks a sleep. This happens about once in some hundred thousand sleeps.
                         return Ok(None);
                     }
-                    sys::process::give_way();
+                    drover_sys::process::give_way();
                 }
             }
             SleepObserver::Counters { of_threads: true, .. } => {
                 let (mut count, mut last) = (0, Duration::ZERO);
                 loop {
                     let is_taken = is_taken(group, taken, deadline)?;
-                    let now = sys::process::monotonic_time();
-                    let counted = sys::process::voluntary_switches();
+                    let now = drover_sys::process::monotonic_time();
+                    let counted = drover_sys::process::voluntary_switches();
                     if counted != count {
                         (count, last) = (counted, now);
                     }
@@ -152,7 +152,7 @@ impl SleepObserver {
             }
             SleepObserver::Counters { of_threads: false, .. } => {
                 while !is_taken(group, taken, deadline)? || !group.is_asleep()? {
-                    sys::process::give_way();
+                    drover_sys::process::give_way();
                 }
                 Ok(None)
             }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use drover_sys::socket::{self, ListenOptions};
 use rustix::net::sockopt;
-use sys::socket::{self, ListenOptions};
 
 #[cfg(doc)]
 use crate::group::WaiterGroup;

@@ -44,18 +44,18 @@ mod tests {
         file.write_all(&[1; 50_000]).unwrap();
         file.sync_all().unwrap();
         let cached =
-            |file: &std::fs::File| mech::files::bytes::cached_pages(file.as_fd(), 0, 50_000);
+            |file: &std::fs::File| drover_mech::files::bytes::cached_pages(file.as_fd(), 0, 50_000);
         let Ok(all) = cached(&file) else {
-            return testing::skip!("the kernel cannot say what is in the page cache");
+            return drover_testing::skip!("the kernel cannot say what is in the page cache");
         };
         let pinned = PinnedPages::of(&file, 50_000).unwrap();
-        mech::files::bytes::drop_cached_pages(file.as_fd()).unwrap();
+        drover_mech::files::bytes::drop_cached_pages(file.as_fd()).unwrap();
         assert_eq!(cached(&file).unwrap(), all);
         drop(pinned);
-        mech::files::bytes::drop_cached_pages(file.as_fd()).unwrap();
+        drover_mech::files::bytes::drop_cached_pages(file.as_fd()).unwrap();
         let left = cached(&file).unwrap();
         if left == all {
-            testing::skip!("the file system keeps the file's pages anyway");
+            drover_testing::skip!("the file system keeps the file's pages anyway");
         }
         assert!(left == 0 || left == all);
     }

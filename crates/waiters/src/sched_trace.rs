@@ -405,7 +405,7 @@ mod tests {
         const NAME: &str = "drover-traced";
         let mut trace = match SchedTrace::begin(NAME) {
             Ok(trace) => trace,
-            Err(error) => return testing::skip!("no tracepoints: {error}"),
+            Err(error) => return drover_testing::skip!("no tracepoints: {error}"),
         };
         let (send, receive) = mpsc::channel::<()>();
         let (tell, told) = mpsc::channel();
@@ -423,7 +423,7 @@ mod tests {
             assert!(events.iter().all(|event| event.thread == id), "{events:?}");
             events.len()
         };
-        let before = sys::process::monotonic_time();
+        let before = drover_sys::process::monotonic_time();
         let slept = wait_for(ThreadChange::Asleep, 0);
         send.send(()).unwrap();
         wait_for(ThreadChange::Woken, slept);
@@ -431,7 +431,7 @@ mod tests {
         drop(send);
         sleeper.unwrap().join().unwrap();
         assert!(events[slept].at >= before, "{events:?} {before:?}");
-        assert!(events[slept].at <= sys::process::monotonic_time());
+        assert!(events[slept].at <= drover_sys::process::monotonic_time());
         let folder = trace.folder.clone();
         assert!(folder.is_dir());
         let mount = trace._mount.take();

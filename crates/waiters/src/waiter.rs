@@ -6,14 +6,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use mech::accept::wait_queue::WaitFlag;
+use drover_mech::accept::wait_queue::WaitFlag;
+use drover_sys::process;
+use drover_sys::socket;
 use rustix::event::{
     FdSetElement, PollFd, PollFlags, Timespec, epoll, fd_set_insert, fd_set_num_elements,
 };
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use sys::process;
-use sys::socket;
 
 use crate::accept_ring::AcceptRing;
 use crate::counters::SharedWords;

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::thread;
 
-use mech::accept::wait_queue::{Policy, WaitFlag};
-use waiters::devices::wait_queue::{KernelWaitQueue, PATH};
+use drover_mech::accept::wait_queue::{Policy, WaitFlag};
+use drover_waiters::devices::wait_queue::{KernelWaitQueue, PATH};
 
 fn has_device() -> bool {
     let found = Path::new(PATH).exists();
     if !found {
-        testing::skip!("this kernel has no /dev/wakeq (kernel/wakeq)");
+        drover_testing::skip!("this kernel has no /dev/wakeq (kernel/wakeq)");
     }
     found
 }

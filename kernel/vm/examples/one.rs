@@ -14,10 +14,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use vm::boot::Machine;
-use vm::packages::Kernel;
-use vm::run::Guest;
-use vm::{cargo, modules};
+use drover_vm::boot::Machine;
+use drover_vm::packages::Kernel;
+use drover_vm::run::Guest;
+use drover_vm::{cargo, modules};
 
 const USAGE: &str = "usage: one SERIES [--instructions] [PACKAGE/]TEST_PROGRAM [ARGUMENT…]";
 

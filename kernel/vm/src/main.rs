@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, ValueEnum};
-use vm::boot::Machine;
-use vm::packages::Kernel;
-use vm::run::{Guest, StepResult};
-use vm::{cargo, counts, modules, tools};
+use drover_vm::boot::Machine;
+use drover_vm::packages::Kernel;
+use drover_vm::run::{Guest, StepResult};
+use drover_vm::{cargo, counts, modules, tools};
 
 /// Every fault of memory, and every warning, is the end of the guest.
 const CHECKS: &str = "slub_debug=FZPU init_on_free=1 panic_on_warn=1";

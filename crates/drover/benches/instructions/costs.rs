@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mech::mechanisms::Mechanism;
+use drover_mech::mechanisms::Mechanism;
 
 use crate::exchange::Case;
 use crate::run::{CONNECTION, KEPT, Measured, measure};

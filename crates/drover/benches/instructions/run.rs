@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::mechanisms::{self, Mechanism};
 
 use anyhow::{Context, ensure};
 
@@ -66,8 +66,8 @@ pub(crate) fn main() -> ExitCode {
 fn run(accept: bool, flags: bool) -> anyhow::Result<Vec<String>> {
     // The two take turns, thousands of times per request: on one processor neither has to wake
     // another up, and a request is over before the next second begins.
-    if let Some(cpu) = sys::process::usable_cpus()?.first() {
-        sys::process::pin_current_thread(*cpu)?;
+    if let Some(cpu) = drover_sys::process::usable_cpus()?.first() {
+        drover_sys::process::pin_current_thread(*cpu)?;
     }
     let root = tempfile::tempdir()?;
     for case in &CASES {

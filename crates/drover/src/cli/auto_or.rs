@@ -3,11 +3,11 @@
 use std::num::NonZeroUsize;
 
 use anyhow::{Context, bail};
-use mech::accept::{self, Strategy};
-use mech::fileio::Backend;
-use mech::mechanisms::{self, DevPollModel, Mechanism};
+use drover_mech::accept::{self, Strategy};
+use drover_mech::fileio::Backend;
+use drover_mech::mechanisms::{self, DevPollModel, Mechanism};
 
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// A row of one of mech's tables, or `None` for `auto`.
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::stdout::stdout;
-use ::load::output::progress::ProgressView;
-use ::load::output::result::LoadResult;
-use ::load::output::{csv, hdr};
-use ::load::{LoadListener, Second};
-use usage::UsageError;
+use drover_load::output::progress::ProgressView;
+use drover_load::output::result::LoadResult;
+use drover_load::output::{csv, hdr};
+use drover_load::{LoadListener, Second};
+use drover_usage::UsageError;
 
 /// The group of flags in help that say where results go.
 pub(super) const OUTPUT: &str = "Output";

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use clap::builder::{StringValueParser, TypedValueParser};
-use usage::count::split_unit;
+use drover_usage::count::split_unit;
 
 /// Reads a whole number within `range`.
 pub(super) fn within<N>(range: RangeInclusive<N>) -> impl TypedValueParser<Value = N>

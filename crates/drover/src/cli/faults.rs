@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// Prints faults on stderr, a line each, in the form in which compilers print them. The returned error says how many
 /// faults there are, where (`of`), and what the command therefore does not do (`so`).

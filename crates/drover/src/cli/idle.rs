@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::mechanisms::{self, Mechanism};
 
 use super::auto_or::{AutoOr, mechanism, mechanism_names};
 use super::console_reporter::say;
 use super::count;
 use super::load::MOST_CONNECTIONS;
 use super::stdout::stdout;
-use ::load::plan::options::LoadOptions;
-use ::load::plan::request::RequestTemplate;
-use ::load::plan::shape::Schedule;
-use ::load::plan::target::Url;
-use ::load::{IdleResult, LoadListener};
-use usage::UsageError;
-use usage::duration;
+use drover_load::plan::options::LoadOptions;
+use drover_load::plan::request::RequestTemplate;
+use drover_load::plan::shape::Schedule;
+use drover_load::plan::target::Url;
+use drover_load::{IdleResult, LoadListener};
+use drover_usage::UsageError;
+use drover_usage::duration;
 
 /// Flags of `drover idle`.
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ impl LoadListener for ConsoleReporter {
 
 /// Runs `drover idle`.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
-    let held = ::load::idle(args.options()?, &mut ConsoleReporter)?;
+    let held = drover_load::idle(args.options()?, &mut ConsoleReporter)?;
     print(&held)?;
     if held.all_lost && held.opened > 0 {
         bail!("the server closed all connections: none is left; --reopen opens them again");

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sys::unix_listener::{PATH_MOST, UnixListener};
+use drover_sys::unix_listener::{PATH_MOST, UnixListener};
 
 /// The permissions of a socket's file, unless the user says: its user and group may connect.
 const MODE: u32 = 0o660;

@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::mechanisms::{self, Mechanism};
 
 use super::auto_or::{AutoOr, mechanism, mechanism_names};
 use super::console_reporter::{ConsoleReporter, OUTPUT, ReportFiles};
 use super::count;
 use super::request_args::{RequestArgs, RequestSelection};
 use super::stdout::stdout;
-use ::load::account::merge;
-use ::load::output::progress::ProgressView;
-use ::load::output::result::LoadResult;
-use ::load::plan::objectives::Objectives;
-use ::load::plan::options::LoadOptions;
-use ::load::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
-use ::load::plan::status::StatusSet;
-use ::load::print_summary;
-use ::load::run::processes::Reporter;
-use usage::{UsageError, duration};
+use drover_load::account::merge;
+use drover_load::output::progress::ProgressView;
+use drover_load::output::result::LoadResult;
+use drover_load::plan::objectives::Objectives;
+use drover_load::plan::options::LoadOptions;
+use drover_load::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
+use drover_load::plan::status::StatusSet;
+use drover_load::print_summary;
+use drover_load::run::processes::Reporter;
+use drover_usage::{UsageError, duration};
 
 /// More connections than a machine can have descriptors for. A higher number is a typing error, and is refused before
 /// memory is allocated.
@@ -271,7 +271,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let files = args.files.clone();
     if args.process.is_some() {
         let mut reporter = Reporter::new();
-        let result = load::run(args.options()?, &mut reporter)?;
+        let result = drover_load::run(args.options()?, &mut reporter)?;
         return Ok(reporter.end(&result)?);
     }
     let result = if args.merge.is_empty() {
@@ -279,7 +279,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         let mut reporter =
             ConsoleReporter::new(&files, ProgressView::new(options.duration, options.requests))?;
         (reporter.events, reporter.lockstep) = (events, lockstep);
-        let result = load::run(options, &mut reporter)?;
+        let result = drover_load::run(options, &mut reporter)?;
         reporter.end(&result)?;
         result
     } else {

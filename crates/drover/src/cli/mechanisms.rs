@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 
-use mech::accept;
-use mech::fileio;
-use mech::files::preparation::{PREPARATIONS, Preparation};
-use mech::mechanisms::{self, Features};
+use drover_mech::accept;
+use drover_mech::fileio;
+use drover_mech::files::preparation::{PREPARATIONS, Preparation};
+use drover_mech::mechanisms::{self, Features};
 use serde::Serialize;
 
 use super::stdout::stdout;

@@ -27,8 +27,8 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use server::log;
-use usage::UsageError;
+use drover_server::log;
+use drover_usage::UsageError;
 
 /// Serve files, load servers, and measure which way of waiting for I/O wins on this machine.
 #[derive(Debug, Parser)]

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::load::input::{curl, har, urls};
-use ::load::plan::order::Order;
-use ::load::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
-use ::load::plan::sources::{LocalPorts, SourceList};
-use ::load::plan::target::Url;
-use usage::UsageError;
+use drover_load::input::{curl, har, urls};
+use drover_load::plan::order::Order;
+use drover_load::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
+use drover_load::plan::sources::{LocalPorts, SourceList};
+use drover_load::plan::target::Url;
+use drover_usage::UsageError;
 
 /// What to ask for.
 #[derive(Debug, clap::Args)]

@@ -10,26 +10,26 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::ArgMatches;
-use mech::accept::wait_queue::Policy;
-use mech::accept::{self, ObeyedFields};
-use mech::fileio::{self, ReadMemory};
-use mech::files::open_pool::OpenPool;
-use mech::files::root::{Root, Symlinks};
-use mech::mechanisms::{self, Features, Mechanism};
-use mech::net::MinRate;
+use drover_mech::accept::wait_queue::Policy;
+use drover_mech::accept::{self, ObeyedFields};
+use drover_mech::fileio::{self, ReadMemory};
+use drover_mech::files::open_pool::OpenPool;
+use drover_mech::files::root::{Root, Symlinks};
+use drover_mech::mechanisms::{self, Features, Mechanism};
+use drover_mech::net::MinRate;
 use tracing::{info, warn};
 
 use super::auto_or::names;
 use super::stdout::stdout;
-use server::log;
-use server::{
+use drover_server::log;
+use drover_server::{
     AccessLog, Config, ContentSource, HostSite, Inheritance, MechanismAndStrategy, Role, Server,
     SiteSettings, Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker,
     coefficient_of_variation,
 };
-use sys::process::activation::passed_sockets;
-use sys::socket::Address;
-use usage::UsageError;
+use drover_sys::process::activation::passed_sockets;
+use drover_sys::socket::Address;
+use drover_usage::UsageError;
 
 mod check;
 mod config;
@@ -97,7 +97,7 @@ fn check_or_serve(
         return explain(args, flags);
     }
     // Threads inherit this: the first of them is the log's.
-    sys::process::forbid_new_privileges().context("cannot set PR_SET_NO_NEW_PRIVS")?;
+    drover_sys::process::forbid_new_privileges().context("cannot set PR_SET_NO_NEW_PRIVS")?;
     allow_many_descriptors(&args)?;
     log::start()?;
     // Signals are caught before anything is opened that could block for ever: a signal ends the blocking call.
@@ -221,8 +221,11 @@ fn status(addresses: &[Address], served: &str) -> String {
 /// Called before there is a second thread, with which that takes some 10 ms.
 fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
     let sharers = if args.processes { args.workers().get() as u64 } else { 1 };
-    sys::process::raise_open_files_limit().context("cannot raise the limit of open files")?;
-    if let Err(error) = sys::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM)) {
+    drover_sys::process::raise_open_files_limit()
+        .context("cannot raise the limit of open files")?;
+    if let Err(error) =
+        drover_sys::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM))
+    {
         warn!(
             "descriptors get their room as they come, which may stop a worker for 10 ms: {error}"
         );
@@ -511,7 +514,7 @@ fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
     if !listening.ip().is_unspecified() {
         return Vec::new();
     }
-    let interfaces = sys::socket::interface_addresses().unwrap_or_else(|error| {
+    let interfaces = drover_sys::socket::interface_addresses().unwrap_or_else(|error| {
         warn!("cannot list the addresses of the interfaces: {error}");
         Vec::new()
     });

@@ -13,7 +13,7 @@ use super::filesystem::Slow;
 use super::model::{DiskAccount, Model};
 use super::options::DiskOptions;
 use super::turning::Turning;
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// Why this process cannot mount a FUSE file system, with the remedy; `None`: it can.
 pub fn obstacle() -> Option<String> {
@@ -26,8 +26,8 @@ pub fn obstacle() -> Option<String> {
         ),
         Err(error) => Some(format!("/dev/fuse cannot be opened ({error}): run as root")),
         // Root mounts by system calls, other users with the program of fuse3.
-        Ok(_) if sys::process::may_mount() => None,
-        Ok(_) if !sys::process::may_be_helped_to_mount() => Some(
+        Ok(_) if drover_sys::process::may_mount() => None,
+        Ok(_) if !drover_sys::process::may_be_helped_to_mount() => Some(
             "this process may not mount: give the container the right to (--cap-add SYS_ADMIN)"
                 .to_string(),
         ),

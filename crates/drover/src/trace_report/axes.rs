@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use server::escape_html;
+use drover_server::escape_html;
 
 use super::page::number;
 

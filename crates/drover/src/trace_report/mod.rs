@@ -9,10 +9,10 @@ mod scatter;
 
 use std::fmt::Write;
 
-use lab::spec::metric::Stage;
+use drover_lab::spec::metric::Stage;
+use drover_server::escape_html;
 use page::page;
 use scatter::{Points, Scatter};
-use server::escape_html;
 
 pub use read::{Reply, Summary, TraceFile};
 
@@ -201,7 +201,7 @@ pub fn text(name: &str, trace: &TraceFile, limit_us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use server::trace::{COLUMNS, FORMAT};
+    use drover_server::trace::{COLUMNS, FORMAT};
 
     fn trace() -> TraceFile {
         let lines = "0,0,10,20,30,40,100,60,1,200,1234,sent,0,1,threads\n\

@@ -3,9 +3,9 @@
 use std::io::BufRead;
 
 use anyhow::{Context, bail};
-use lab::spec::metric::Stage;
+use drover_lab::spec::metric::Stage;
 
-use server::trace::FORMAT;
+use drover_server::trace::FORMAT;
 
 /// One response. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use server::trace::COLUMNS;
+    use drover_server::trace::COLUMNS;
 
     fn text(lines: &str) -> String {
         format!("# {FORMAT} started=1.5 files=auto\n{COLUMNS}\n{lines}")

@@ -9,7 +9,7 @@ use super::axes::{
     BOTTOM, HEIGHT, LEFT, PlotAxis, RIGHT, TOP, WIDTH, colour, draw_grid, last, linear_ticks,
     logarithmic_ticks,
 };
-use server::escape_html;
+use drover_server::escape_html;
 
 /// The content of one panel.
 pub(super) struct Scatter<'a> {

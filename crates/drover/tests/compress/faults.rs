@@ -64,7 +64,7 @@ fn what_may_not_be_read_is_told() {
     let told = site.run("");
     restrict(0o700);
     if is_readable {
-        return testing::skip!("this user may read every file");
+        return drover_testing::skip!("this user may read every file");
     }
     assert_eq!(told.status, Some(1), "{told:?}");
     for name in ["index.html", "private"] {
@@ -116,7 +116,7 @@ fn a_full_disk_is_told_and_has_neither_old_nor_half_siblings() {
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=1M", "tmpfs"]).arg(site.path("disk"));
     if !mount.output().is_ok_and(|output| output.status.success()) {
-        return testing::skip!("no tmpfs can be mounted, which only root may do");
+        return drover_testing::skip!("no tmpfs can be mounted, which only root may do");
     }
     let disk = SmallDisk(&site);
     site.write("disk/a.txt", &text(1, 100_000));

@@ -31,7 +31,7 @@ fn other_programs_read_what_is_written() {
         let path = site.path(&format!("a/app.js.{ending}"));
         match command.arg("-dc").stdin(fs::File::open(path).unwrap()).output() {
             Ok(output) => assert!(output.stdout == site.read("a/app.js"), "{program}: {output:?}"),
-            Err(error) => testing::skip!("{program} is not installed: {error}"),
+            Err(error) => drover_testing::skip!("{program} is not installed: {error}"),
         }
     }
 }

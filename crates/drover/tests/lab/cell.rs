@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use mech::mechanisms;
+use drover_mech::mechanisms;
 use serde_json::Value;
 
 use super::{DROVER, output, text, write_experiment};
@@ -72,7 +72,7 @@ fn a_lab_whose_process_group_is_outside_of_its_namespace_measures() {
         unshare.current_dir(folder.path()).output()
     };
     if !unshare(&["true"]).is_ok_and(|output| output.status.success()) {
-        return testing::skip!("unshare(1) cannot make a namespace of processes here");
+        return drover_testing::skip!("unshare(1) cannot make a namespace of processes here");
     }
     let drover = Path::new(DROVER).to_str().unwrap();
     let cell = ["lab", "cell", "own.toml", "poll", "connections=3", "--window", "50ms"];

@@ -163,7 +163,7 @@ impl SmallDisk {
         if output.is_ok_and(|output| output.status.success()) {
             return Some(disk);
         }
-        testing::skip!("no tmpfs can be mounted, which only root may do");
+        drover_testing::skip!("no tmpfs can be mounted, which only root may do");
         None
     }
 

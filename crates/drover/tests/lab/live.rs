@@ -5,9 +5,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
 
+use drover_testing::browser::{Browser, DRIVER, PROGRAMS};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use testing::browser::{Browser, DRIVER, PROGRAMS};
 
 use super::{lab, write_experiment};
 
@@ -126,7 +126,7 @@ fn state(browser: &Browser) -> Value {
 #[test]
 fn a_browser_follows_a_session_to_its_end_and_stays_where_its_reader_is() {
     let Some(browser) = Browser::start().unwrap() else {
-        return testing::skip!("no {DRIVER} with {} is installed", PROGRAMS.join(" or "));
+        return drover_testing::skip!("no {DRIVER} with {} is installed", PROGRAMS.join(" or "));
     };
     browser.show_as(1200, 500, false).unwrap();
     let folder = tempfile::tempdir().unwrap();

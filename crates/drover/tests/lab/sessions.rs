@@ -67,7 +67,7 @@ fn a_report_is_served(folder: &Path, page: &str) {
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();
     assert!(response.starts_with("HTTP/1.1 200 ") && response.ends_with(page));
-    sys::process::ask_to_stop(&server).unwrap();
+    drover_sys::process::ask_to_stop(&server).unwrap();
     assert!(server.wait().unwrap().success());
 }
 
@@ -163,7 +163,7 @@ fn whoever_reads_nothing_gets_the_report_all_the_same() {
 #[test]
 fn an_ordinary_user_runs_a_session() {
     if !rustix::process::geteuid().is_root() {
-        return testing::skip!("the other tests run as an ordinary user already");
+        return drover_testing::skip!("the other tests run as an ordinary user already");
     }
     /// `nobody`, who owns nothing.
     const NOBODY: u32 = 65534;

@@ -113,9 +113,9 @@ fn a_server_that_closes_after_each_reply_is_connected_to_again() {
 /// Half of the requests that the server has seen are counted, and no connection is new to any of them.
 #[test]
 fn a_warm_up_uses_every_connection_and_is_not_counted() {
-    for mechanism in mech::mechanisms::ALL {
+    for mechanism in drover_mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
-            testing::skip!("{}: {reason}", mechanism.name);
+            drover_testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         for pace in [&[][..], &["--rate", "2000"]] {
@@ -206,9 +206,9 @@ fn several_urls_are_asked_for_in_turn() {
 
 #[test]
 fn every_usable_mechanism_gives_the_same_account() {
-    for mechanism in mech::mechanisms::ALL {
+    for mechanism in drover_mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
-            testing::skip!("{}: {reason}", mechanism.name);
+            drover_testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         for pace in [&[][..], &["--rate", "2000"]] {

@@ -29,9 +29,9 @@ fn a_reply_before_the_request_was_sent_whole_is_a_reply() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "x".repeat(8_000_000)).unwrap();
     let body = format!("@{}", file.path().display());
-    for mechanism in mech::mechanisms::ALL {
+    for mechanism in drover_mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
-            testing::skip!("{}: {reason}", mechanism.name);
+            drover_testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         let mechanism = mechanism.name;
@@ -153,9 +153,9 @@ fn replies_before_their_requests_are_protocol_errors() {
         assert!(run.number("/errors/protocol") > 0, "{mechanism}: {}", run.json);
         run
     };
-    for mechanism in mech::mechanisms::ALL {
+    for mechanism in drover_mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
-            testing::skip!("{}: {reason}", mechanism.name);
+            drover_testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         run(mechanism.name, true);
@@ -298,7 +298,7 @@ fn an_interruption_still_reports_and_its_sums_add_up() {
     while server.requests() < 23 {
         std::thread::yield_now();
     }
-    sys::process::ask_to_stop(&child).unwrap();
+    drover_sys::process::ask_to_stop(&child).unwrap();
     let mut rest = Vec::new();
     stdout.read_to_end(&mut rest).unwrap();
     let mut output = child.wait_with_output().unwrap();
@@ -324,7 +324,7 @@ fn too_few_local_ports_are_counted_and_the_rest_goes_on() {
     let output = drover(&["load", "--json", "-", &url, "-c", "24", "-n", "100"]).args(own).output();
     let output = output.unwrap();
     if String::from_utf8_lossy(&output.stderr).contains("needs Linux 6.3") {
-        testing::skip!("{}", String::from_utf8_lossy(&output.stderr));
+        drover_testing::skip!("{}", String::from_utf8_lossy(&output.stderr));
         return;
     }
     let run = finish(output);

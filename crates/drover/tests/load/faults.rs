@@ -116,9 +116,9 @@ fn mixed_faults_among_requests_that_are_sent_together_are_counted_for_what_they_
 fn every_mechanism_counts_mixed_faults_alike() {
     // Without those that cost time.
     let faults = &FAULTS[..FAULTS.len() - 1];
-    for mechanism in mech::mechanisms::ALL {
+    for mechanism in drover_mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
-            testing::skip!("{}: {reason}", mechanism.name);
+            drover_testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         run_and_agree(faults, 6, &["-c", "8", "-n", "200", "--dispatch", mechanism.name]);
@@ -149,13 +149,13 @@ fn an_interruption_loses_nothing_that_was_counted() {
 #[test]
 fn every_mechanism_counts_all_that_was_sent_before_an_interruption() {
     let faults = &FAULTS[..FAULTS.len() - 1];
-    for mechanism in mech::mechanisms::ALL {
+    for mechanism in drover_mech::mechanisms::ALL {
         match mechanism.probe() {
             Ok(()) => {
                 let more = ["-c", "8", "--dispatch", mechanism.name];
                 interrupt_and_agree(faults, 9, 100, &more);
             }
-            Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
+            Err(reason) => drover_testing::skip!("{}: {reason}", mechanism.name),
         }
     }
 }

@@ -91,10 +91,10 @@ fn replies_that_came_during_a_stop_came_in_time() {
     };
     // All at once: they wait most of the time.
     std::thread::scope(|scope| {
-        for mechanism in mech::mechanisms::ALL {
+        for mechanism in drover_mech::mechanisms::ALL {
             match mechanism.probe() {
                 Ok(()) => drop(scope.spawn(move || run(mechanism.name))),
-                Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
+                Err(reason) => drover_testing::skip!("{}: {reason}", mechanism.name),
             }
         }
     });
@@ -126,7 +126,7 @@ fn a_generator_that_only_stays_awake_is_no_bottleneck() {
         }
         assert!(run.float("/client/scheduler_error_us") > 1000.0, "{}", run.json);
     }
-    testing::skip!("the generator was never given the processor when it needed it");
+    drover_testing::skip!("the generator was never given the processor when it needed it");
 }
 
 #[test]
@@ -150,19 +150,19 @@ fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
 /// has work all the time.
 #[test]
 fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
-    let cpu = sys::process::usable_cpus().unwrap()[0];
+    let cpu = drover_sys::process::usable_cpus().unwrap()[0];
     let server = Server::always(Action::Reply(reply("200 OK", 1)));
     let url = server.url();
     let run = |pace: &[&str]| {
         let mut command = drover(&["load", "--json", "-", &url, "-c", "32"]);
-        sys::process::pin(command.args(pace), &[cpu]).unwrap();
+        drover_sys::process::pin(command.args(pace), &[cpu]).unwrap();
         finish(command.output().unwrap())
     };
     let over = AtomicBool::new(false);
     let (closed, open) = std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                sys::process::pin_current_thread(cpu).unwrap();
+                drover_sys::process::pin_current_thread(cpu).unwrap();
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
@@ -181,8 +181,8 @@ fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
         over.store(true, Ordering::Relaxed);
         runs.unwrap()
     });
-    if sys::process::thread_run_delay().is_none() {
-        testing::skip!("the kernel does not count how long threads wait for a processor");
+    if drover_sys::process::thread_run_delay().is_none() {
+        drover_testing::skip!("the kernel does not count how long threads wait for a processor");
         return;
     }
     for run in [&closed, &open] {

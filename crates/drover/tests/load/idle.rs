@@ -58,7 +58,7 @@ impl Holder {
     }
 
     fn stop(&self) {
-        sys::process::ask_to_stop(&self.child).unwrap();
+        drover_sys::process::ask_to_stop(&self.child).unwrap();
     }
 
     fn status(&mut self) -> Option<i32> {

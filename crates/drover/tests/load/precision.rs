@@ -80,7 +80,7 @@ fn is_on_time(arguments: &[&str], of: impl Fn(Vec<Request>) -> Lateness) {
         }
     }
     assert!(unexplained.len() < 4, "late, and never said so: {unexplained:?}");
-    testing::skip!("the generator was never given the processor when it needed it");
+    drover_testing::skip!("the generator was never given the processor when it needed it");
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn an_interruption_reaches_every_process() {
     while server.requests().is_empty() {
         std::thread::yield_now();
     }
-    sys::process::ask_to_stop(&child).unwrap();
+    drover_sys::process::ask_to_stop(&child).unwrap();
     let mut rest = Vec::new();
     std::io::copy(&mut stdout, &mut rest).unwrap();
     let mut output = child.wait_with_output().unwrap();

@@ -185,8 +185,8 @@ fn every_connection_calls_once_per_period() {
 #[test]
 fn slow_readers_take_their_time() {
     for mechanism in ["auto", "poll", "uring"] {
-        if let Some(Err(reason)) = mech::mechanisms::by_name(mechanism).map(|m| m.probe()) {
-            testing::skip!("{mechanism}: {reason}");
+        if let Some(Err(reason)) = drover_mech::mechanisms::by_name(mechanism).map(|m| m.probe()) {
+            drover_testing::skip!("{mechanism}: {reason}");
             continue;
         }
         let server = Server::always(Action::Reply(reply("200 OK", 50_000)));

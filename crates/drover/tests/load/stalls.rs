@@ -86,7 +86,7 @@ fn is_true(habit: Habit, rate: u32, requests: u32, connections: u32) {
         assert!(admits(&run), "{said:?} for {happened:?}: {}", run.json);
         println!("once more: {}", run.json["warnings"]);
     }
-    testing::skip!("the generator was never given the processor when it needed it");
+    drover_testing::skip!("the generator was never given the processor when it needed it");
 }
 
 const MS: Duration = Duration::from_millis(1);

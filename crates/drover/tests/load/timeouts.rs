@@ -36,6 +36,6 @@ pub(crate) fn run_in_time(
             return Some((run, log, connections));
         }
     }
-    testing::skip!("a server within the test needs more than 8 s for an answer");
+    drover_testing::skip!("a server within the test needs more than 8 s for an answer");
     None
 }

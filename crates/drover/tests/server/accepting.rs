@@ -1,7 +1,7 @@
 //! Accept strategies, each under every mechanism that it goes with, shared by threads and by processes.
 
-use mech::accept::{self, Strategy};
-use mech::mechanisms::{self, Features, Mechanism};
+use drover_mech::accept::{self, Strategy};
+use drover_mech::mechanisms::{self, Features, Mechanism};
 
 use crate::connections::letters;
 use crate::harness::{Client, PATIENCE, Server, Site, request};
@@ -24,13 +24,13 @@ fn on_every_choice(flags: &[&str], case: impl Fn(&[&str]) + Sync) {
                     choices.push([&chosen, &["--dispatch", mechanism.name][..], flags].concat());
                 }
                 Err(reason) => {
-                    testing::skip!("{} on {}: {reason}", strategy.name, mechanism.name);
+                    drover_testing::skip!("{} on {}: {reason}", strategy.name, mechanism.name);
                 }
             }
         }
     }
     assert!(!choices.is_empty(), "no strategy goes with any mechanism");
-    testing::side_by_side(&choices, |flags| case(flags));
+    drover_testing::side_by_side(&choices, |flags| case(flags));
 }
 
 fn usable(strategy: &Strategy, mechanism: &Mechanism) -> Result<(), String> {
@@ -174,7 +174,7 @@ fn idle_processes_wait_in_the_calls_of_their_strategy() {
         };
         let of_workers = || server.children().into_iter().map(asleep_in_accept).sum();
         let Ok(_) = std::fs::read(format!("/proc/{}/syscall", server.process())) else {
-            return testing::skip!("the kernel does not tell the calls that threads are in");
+            return drover_testing::skip!("the kernel does not tell the calls that threads are in");
         };
         let start = std::time::Instant::now();
         loop {

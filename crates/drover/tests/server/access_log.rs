@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Instant;
 
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::mechanisms::{self, Mechanism};
 use serde_json::Value;
 
 use crate::harness::{

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-use mech::accept;
+use drover_mech::accept;
 
 use crate::harness::{Client, Server, Site, drover, on_every_mechanism, usable_mechanisms};
 use crate::unix_sockets::is_served;
@@ -27,7 +27,7 @@ fn activated(sockets: &[&(impl AsFd + AsRawFd)], arguments: &[&str]) -> Option<C
     let mut command = Command::new("bash");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_drover"), "serve"]).args(arguments);
     command.stderr(Stdio::null());
-    sys::process::pass_on(&mut command, sockets.iter().map(|it| it.as_fd()));
+    drover_sys::process::pass_on(&mut command, sockets.iter().map(|it| it.as_fd()));
     Command::new("bash").arg("--version").stdout(Stdio::null()).status().is_ok().then_some(command)
 }
 
@@ -52,7 +52,7 @@ fn passed_sockets_are_served_by_every_mechanism_and_strategy() {
                 let flags = ["--dispatch", mechanism.name, "--accept", accept, "--workers", "2"];
                 let flags = [&[root][..], &flags, processes].concat();
                 let Some(command) = activated(&sockets, &flags) else {
-                    return testing::skip!("bash is not installed");
+                    return drover_testing::skip!("bash is not installed");
                 };
                 let server = serve(command, sockets.len());
                 for socket in &sockets {
@@ -81,17 +81,17 @@ fn a_full_server_has_the_kernel_keep_no_connection_back() {
             let flags = ["--dispatch", mechanism.name, "--accept", accept, "--workers", "1"];
             let flags = [&[root][..], &flags, &["--max-connections", "4"]].concat();
             let Some(command) = activated(&[&socket], &flags) else {
-                return testing::skip!("bash is not installed");
+                return drover_testing::skip!("bash is not installed");
             };
             let server = serve(command, 1);
             let mut clients = Vec::new();
             for _ in 0..4 {
                 clients.push(server.connect());
                 clients.last_mut().unwrap().get("/a").is(200);
-                assert!(sys::socket::defers(socket.as_fd()), "{accept}: there is room");
+                assert!(drover_sys::socket::defers(socket.as_fd()), "{accept}: there is room");
             }
             server.connect().get("/a").is(200);
-            assert!(!sys::socket::defers(socket.as_fd()), "{accept}: there was no room");
+            assert!(!drover_sys::socket::defers(socket.as_fd()), "{accept}: there was no room");
         }
     });
 }
@@ -106,7 +106,7 @@ fn a_passed_unix_socket_is_served_and_needs_another_strategy_than_reuseport() {
         activated(&[&socket], &[&[root, "--workers", "2"], flags].concat())
     };
     let Some(mut command) = with(&["--accept", "reuseport"]) else {
-        return testing::skip!("bash is not installed");
+        return drover_testing::skip!("bash is not installed");
     };
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -134,7 +134,7 @@ fn a_restart_loses_no_connection() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let start = || Some(serve(activated(&[&socket], &[root])?, 1));
-    let Some(mut server) = start() else { return testing::skip!("bash is not installed") };
+    let Some(mut server) = start() else { return drover_testing::skip!("bash is not installed") };
     Client::connect(address).get("/a").is(200);
     server.terminate();
     assert!(server.exit_status().success());
@@ -154,7 +154,7 @@ fn sockets_for_another_process_are_left_alone_and_bad_ones_are_told() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let flags = ["--reply-size", "1", "--accept", "reuseport", "--workers", "2"];
     let Some(command) = activated(&[&socket], &flags) else {
-        return testing::skip!("bash is not installed");
+        return drover_testing::skip!("bash is not installed");
     };
     // Others of this user listen beside the one that was passed.
     let server = Server::start_as_it_is(command, 1);

@@ -148,7 +148,7 @@ fn a_part_is_not_sent_for_a_date_whose_second_is_not_over() {
 /// A time as it stands in a field.
 fn httpdate(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    String::from_utf8(http1::date::format(seconds).to_vec()).unwrap()
+    String::from_utf8(drover_http1::date::format(seconds).to_vec()).unwrap()
 }
 
 /// Images of containers and packages set every file's time to 0 or 1: nothing tells versions of a file apart.

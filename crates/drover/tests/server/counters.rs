@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use mech::mechanisms::{self, Features};
+use drover_mech::mechanisms::{self, Features};
 use rustix::fs::{FileType, Mode};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;

@@ -42,7 +42,9 @@ fn the_units_are_such_that_systemd_understands() {
         fs::write(unit, deployed(name).replace("/usr/local/bin/drover", "/bin/true")).unwrap();
     }
     let verify = Command::new("systemd-analyze").arg("verify").args(&units).output();
-    let Ok(verified) = verify else { return testing::skip!("systemd-analyze is not installed") };
+    let Ok(verified) = verify else {
+        return drover_testing::skip!("systemd-analyze is not installed");
+    };
     let told = String::from_utf8_lossy(&verified.stderr);
     let of_units: Vec<&str> = told.lines().filter(|line| line.contains("drover.")).collect();
     assert!(of_units.is_empty(), "{told}");

@@ -30,7 +30,7 @@ impl Disk {
     /// [`Disk::mount`] at a directory that there is.
     pub(crate) fn mount_at(mountpoint: &Path, files: &Site, flags: &[&str]) -> Option<Disk> {
         if let Some(obstacle) = drover::disk::obstacle() {
-            testing::skip!("{obstacle}");
+            drover_testing::skip!("{obstacle}");
             return None;
         }
         let speed: &[&str] = if flags.contains(&"--speed") { &[] } else { &["--speed", "1000"] };
@@ -51,7 +51,7 @@ impl Disk {
             let mut cause = String::new();
             child.stderr.take().unwrap().read_to_string(&mut cause).unwrap();
             child.wait().unwrap();
-            testing::skip!("{cause}");
+            drover_testing::skip!("{cause}");
             return None;
         }
         Some(Disk { child, stdin, mountpoint: mountpoint.to_owned(), made: None, hangs: false })

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use mech::accept;
-use mech::mechanisms;
+use drover_mech::accept;
+use drover_mech::mechanisms;
 
 use crate::harness::{Server, Site, drover, on_every_mechanism};
 use crate::limits::starved;

@@ -6,8 +6,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
-use mech::fileio;
-use mech::mechanisms::{self, Mechanism, MechanismKind};
+use drover_mech::fileio;
+use drover_mech::mechanisms::{self, Mechanism, MechanismKind};
 
 use crate::disk::Disk;
 use crate::harness::{Server, Site, drover};
@@ -23,7 +23,7 @@ fn mechanisms() -> Vec<&'static Mechanism> {
     let found: Vec<_> = [usable(false), usable(true)].into_iter().flatten().collect();
     assert!(!found.is_empty(), "no mechanism works here");
     if found.len() == 1 {
-        testing::skip!("no completion mechanism works here");
+        drover_testing::skip!("no completion mechanism works here");
     }
     found
 }
@@ -39,7 +39,7 @@ fn on_each(case: impl Fn(&[&str]) + Sync) {
         }
         choices.push(vec!["--dispatch", mechanism.name, "--files", "auto"]);
     }
-    testing::side_by_side(&choices, |flags| case(flags));
+    drover_testing::side_by_side(&choices, |flags| case(flags));
 }
 
 fn serve(root: &std::path::Path, flags: &[&str]) -> Server {
@@ -180,7 +180,7 @@ fn nothing_is_sent_of_what_is_no_file_and_the_worker_goes_on() {
     let fifo = Command::new("mkfifo").arg(site.path().join("fifo")).status();
     let fifo = fifo.is_ok_and(|status| status.success());
     if !fifo {
-        testing::skip!("no mkfifo here");
+        drover_testing::skip!("no mkfifo here");
     }
     on_each(|flags| {
         let server = serve(site.path(), flags);

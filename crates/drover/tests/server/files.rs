@@ -18,8 +18,9 @@ fn a_file_comes_with_type_length_date_and_validators() {
     assert_eq!(reply.length(), 8);
     assert_eq!(reply.field("Accept-Ranges"), Some("bytes"));
     assert_eq!(reply.field("Connection"), None);
-    let date = http1::date::parse(reply.field("Date").unwrap().as_bytes()).unwrap();
-    let modified = http1::date::parse(reply.field("Last-Modified").unwrap().as_bytes()).unwrap();
+    let date = drover_http1::date::parse(reply.field("Date").unwrap().as_bytes()).unwrap();
+    let modified =
+        drover_http1::date::parse(reply.field("Last-Modified").unwrap().as_bytes()).unwrap();
     assert!(modified <= date, "{:?}", reply.lines);
     let tag = reply.field("ETag").unwrap();
     assert!(tag.starts_with('"') && tag.ends_with('"'), "not a strong tag: {tag}");
@@ -81,7 +82,8 @@ fn a_file_from_the_future_is_not_said_to_be() {
     let later = SystemTime::now() + Duration::from_secs(86_400);
     std::fs::File::options().write(true).open(path).unwrap().set_modified(later).unwrap();
     let reply = Server::on(&site, &[]).get("/a").is(200);
-    let modified = http1::date::parse(reply.field("Last-Modified").unwrap().as_bytes()).unwrap();
+    let modified =
+        drover_http1::date::parse(reply.field("Last-Modified").unwrap().as_bytes()).unwrap();
     assert!(modified < later.duration_since(UNIX_EPOCH).unwrap().as_secs());
 }
 
@@ -135,7 +137,7 @@ fn what_may_not_be_read_is_forbidden() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     let server = Server::on(&site, &[]);
     if std::fs::File::open(&path).is_ok() {
-        testing::skip!("this user reads every file, whatever its mode");
+        drover_testing::skip!("this user reads every file, whatever its mode");
         return;
     }
     server.get("/secret").is(403);
@@ -150,7 +152,7 @@ fn what_is_no_regular_file_is_forbidden_and_blocks_nobody() {
     server.get("/socket").is(403);
     match fifo {
         Ok(status) if status.success() => drop(server.get("/fifo").is(403)),
-        _ => testing::skip!("no mkfifo here"),
+        _ => drover_testing::skip!("no mkfifo here"),
     }
 }
 

@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use mech::fileio::{self, Backend};
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::fileio::{self, Backend};
+use drover_mech::mechanisms::{self, Mechanism};
 use tempfile::TempDir;
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
@@ -150,7 +150,7 @@ impl Server {
     }
 
     pub(crate) fn terminate(&self) {
-        sys::process::ask_to_stop(&self.child).unwrap();
+        drover_sys::process::ask_to_stop(&self.child).unwrap();
     }
 
     pub(crate) fn interrupt(&self) {
@@ -473,7 +473,7 @@ impl Reply {
 /// left out.
 #[track_caller]
 pub(crate) fn on_every_mechanism(case: impl Fn(&'static Mechanism) + Sync) {
-    testing::side_by_side(&usable_mechanisms(), |mechanism| case(mechanism));
+    drover_testing::side_by_side(&usable_mechanisms(), |mechanism| case(mechanism));
 }
 
 /// The mechanisms that this kernel offers, or the one that `DROVER_MECHANISM` names; prints why the others are left out.
@@ -482,7 +482,7 @@ pub(crate) fn usable_mechanisms() -> Vec<&'static Mechanism> {
     let usable = |mechanism: &&'static Mechanism| match mechanism.probe() {
         Ok(()) => true,
         Err(reason) => {
-            testing::skip!("{}: {reason}", mechanism.name);
+            drover_testing::skip!("{}: {reason}", mechanism.name);
             false
         }
     };
@@ -499,7 +499,7 @@ pub(crate) fn usable_backends() -> Vec<&'static str> {
     let usable = |backend: &&&'static Backend| match backend.probe() {
         Ok(()) => true,
         Err(reason) => {
-            testing::skip!("{}: {reason}", backend.name);
+            drover_testing::skip!("{}: {reason}", backend.name);
             false
         }
     };
@@ -510,6 +510,6 @@ pub(crate) fn usable_backends() -> Vec<&'static str> {
 /// Held by tests with hundreds of connections, which together could run out of descriptors.
 pub(crate) fn many_connections() -> std::sync::MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    sys::process::raise_open_files_limit().unwrap();
+    drover_sys::process::raise_open_files_limit().unwrap();
     ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

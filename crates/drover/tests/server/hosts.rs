@@ -137,7 +137,7 @@ fn files_that_other_threads_open_come_from_the_site_of_the_request_by_every_mech
     const OF_ALL: &str = "/proc/sys/net/ipv6/conf/all";
     const OF_LO: &str = "/proc/sys/net/ipv6/conf/lo";
     if fs::metadata(OF_LO).is_err() {
-        return testing::skip!("this kernel has no IPv6");
+        return drover_testing::skip!("this kernel has no IPv6");
     }
     on_every_mechanism(|mechanism| {
         let mut command = drover();

@@ -4,9 +4,9 @@ use std::io::{BufRead, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use mech::mechanisms::Mechanism;
+use drover_mech::mechanisms::Mechanism;
+use drover_sys::process::{open_files_limit, room_for_descriptors};
 use rustix::process::{Pid, Resource, Rlimit};
-use sys::process::{open_files_limit, room_for_descriptors};
 
 use crate::harness::{
     Client, PATIENCE, Server, Site, many_connections, on_every_mechanism, request,

@@ -1,6 +1,6 @@
 //! What could differ between mechanisms, on each of them.
 
-use mech::mechanisms::Mechanism;
+use drover_mech::mechanisms::Mechanism;
 
 use crate::connections::{self, letters};
 use crate::harness::{Server, on_every_mechanism};

@@ -5,7 +5,7 @@ use std::io::{BufRead, Read};
 use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
-use mech::fileio;
+use drover_mech::fileio;
 
 use crate::cache::until;
 use crate::disk::Disk;
@@ -211,7 +211,7 @@ fn the_access_time_stays_if_it_is_asked_for_and_possible() {
         }
     }
     if !is_noted_here {
-        testing::skip!("this file system notes no access times");
+        drover_testing::skip!("this file system notes no access times");
     }
 }
 
@@ -222,7 +222,7 @@ fn the_next_step_is_advised_by_every_backend_that_reads_through_the_page_cache()
     site.file("large", &content);
     for backend in fileio::ALL {
         if let Err(reason) = backend.probe() {
-            testing::skip!("{}: {reason}", backend.name);
+            drover_testing::skip!("{}: {reason}", backend.name);
             continue;
         }
         let flags = ["--files", backend.name, "--read-ahead", "64K", "--advise", "willneed"];
@@ -250,7 +250,7 @@ fn what_is_in_the_page_cache_is_read_at_once_unless_it_is_to_queue() {
     let root = site.path().to_str().unwrap();
     for backend in fileio::ALL.iter().filter(|backend| backend.reads_apart) {
         if let Err(reason) = backend.probe() {
-            testing::skip!("{}: {reason}", backend.name);
+            drover_testing::skip!("{}: {reason}", backend.name);
             continue;
         }
         for (flags, at_once) in [(&[][..], true), (&["--cached-reads", "queued"], false)] {

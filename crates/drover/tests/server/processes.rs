@@ -111,7 +111,7 @@ impl<F: Fn()> Drop for Finally<F> {
 #[test]
 fn workers_killed_all_at_once_are_replaced() {
     let site = letters();
-    for strategy in mech::accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
+    for strategy in drover_mech::accept::ALL.iter().filter(|strategy| strategy.probe().is_ok()) {
         println!("{}", strategy.name);
         let flags = ["--processes", "--workers", "3", "--dispatch", "epoll", "--accept"];
         let server = Server::on(&site, &[&flags[..], &[strategy.name]].concat());

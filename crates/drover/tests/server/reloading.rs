@@ -7,9 +7,9 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use mech::accept;
-use mech::fileio;
-use mech::mechanisms;
+use drover_mech::accept;
+use drover_mech::fileio;
+use drover_mech::mechanisms;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 

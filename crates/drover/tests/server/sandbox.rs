@@ -18,7 +18,7 @@ fn has_landlock() -> bool {
     let told = String::from_utf8(output.stdout).unwrap();
     let has = told.contains("; sandbox: Landlock (ABI ");
     if !has {
-        testing::skip!("this kernel has no Landlock");
+        drover_testing::skip!("this kernel has no Landlock");
     }
     has
 }

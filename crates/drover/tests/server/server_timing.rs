@@ -57,7 +57,7 @@ fn every_response_says_how_long_it_took() {
 fn a_response_that_waited_for_its_file_says_so() {
     let link = std::path::Path::new("/proc/sys/kernel");
     if !link.join("ostype").exists() {
-        testing::skip!("no {}", link.display());
+        drover_testing::skip!("no {}", link.display());
         return;
     }
     // The kernel never has names of procfs at hand: it asks for them each time.

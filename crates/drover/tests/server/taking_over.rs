@@ -10,8 +10,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use mech::accept;
-use mech::mechanisms;
+use drover_mech::accept;
+use drover_mech::mechanisms;
 use tempfile::TempDir;
 
 use crate::harness::{Client, Server, Site, drover, request};
@@ -210,8 +210,8 @@ fn a_path_that_is_no_socket_is_left_alone_and_one_of_a_dead_server_is_used() {
 
 #[test]
 fn a_server_of_another_user_is_not_taken_over_from() {
-    if !sys::process::is_root() {
-        return testing::skip!("only root can be another user");
+    if !drover_sys::process::is_root() {
+        return drover_testing::skip!("only root can be another user");
     }
     let mut succession = Succession::new();
     for folder in [succession.site.path(), succession.folder.path()] {
@@ -224,7 +224,7 @@ fn a_server_of_another_user_is_not_taken_over_from() {
         command
     };
     if !as_other(&succession, &["--check"]).output().is_ok_and(|it| it.status.success()) {
-        return testing::skip!("another user cannot run the program where it lies");
+        return drover_testing::skip!("another user cannot run the program where it lies");
     }
     let mut first = Server::start_as_it_is(as_other(&succession, &[]), 1);
     succession.address = Some(first.address());

@@ -66,8 +66,8 @@ fn serves_or_says_why(user: u32, site: &Site, flags: &[&str]) {
 
 #[test]
 fn a_server_without_the_threads_that_it_needs_says_so_and_does_not_start() {
-    if !sys::process::is_root() {
-        return testing::skip!("only root can be a user without other processes");
+    if !drover_sys::process::is_root() {
+        return drover_testing::skip!("only root can be a user without other processes");
     }
     let site = Site::new();
     site.file("a", "hello");
@@ -75,7 +75,7 @@ fn a_server_without_the_threads_that_it_needs_says_so_and_does_not_start() {
     std::fs::set_permissions(site.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let checked = limited(nobody_else(0), ENOUGH, &site, &["--check"]).wait_with_output();
     if checked.is_ok_and(|it| !it.status.success()) {
-        return testing::skip!("another user cannot run the program where it lies");
+        return drover_testing::skip!("another user cannot run the program where it lies");
     }
     let mut cases = vec![vec!["--dispatch", "epoll", "--files", "threads", "--read-threads", "2"]];
     for dispatch in ["epoll", "auto"] {
@@ -84,7 +84,7 @@ fn a_server_without_the_threads_that_it_needs_says_so_and_does_not_start() {
         }
     }
     let cases: Vec<_> = (0..).zip(cases).collect();
-    testing::side_by_side(&cases, |(case, flags)| {
+    drover_testing::side_by_side(&cases, |(case, flags)| {
         serves_or_says_why(nobody_else(*case), &site, flags);
     });
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use mech::fileio;
+use drover_mech::fileio;
 
 use crate::harness::{Server, Site, drover, on_every_mechanism};
 
@@ -77,7 +77,7 @@ fn the_backend_that_read_and_its_reads_are_told() {
     site.file("large", vec![7; LEN]);
     for backend in fileio::ALL {
         if let Err(reason) = backend.probe() {
-            testing::skip!("{}: {reason}", backend.name);
+            drover_testing::skip!("{}: {reason}", backend.name);
             continue;
         }
         let flags = ["--files", backend.name, "--read-ahead", "64K"];
@@ -117,7 +117,7 @@ fn a_file_that_takes_no_more_ends_the_trace_and_nothing_else() {
     let fifo = folder.path().join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     if !made.is_ok_and(|status| status.success()) {
-        return testing::skip!("no mkfifo here");
+        return drover_testing::skip!("no mkfifo here");
     }
     let mut command = drover();
     command.arg("serve").arg(site.path()).arg("--trace").arg(&fifo).stderr(Stdio::piped());

@@ -7,8 +7,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use mech::accept;
-use mech::mechanisms;
+use drover_mech::accept;
+use drover_mech::mechanisms;
 use tempfile::TempDir;
 
 use crate::harness::{
@@ -217,8 +217,8 @@ fn the_start_and_the_status_name_the_path_and_the_access_log_the_client() {
 
 #[test]
 fn the_file_belongs_to_the_user_that_root_becomes() {
-    if !sys::process::is_root() {
-        return testing::skip!("only root can become another user");
+    if !drover_sys::process::is_root() {
+        return drover_testing::skip!("only root can become another user");
     }
     let (site, folder) = (site(), Folder::new());
     fs::set_permissions(site.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -241,7 +241,7 @@ fn curl_reaches_it() {
     curl.args(["-s", "http://localhost/a", "--unix-socket"]).arg(folder.socket());
     match curl.output() {
         Ok(output) => assert_eq!(output.stdout, b"hello"),
-        Err(_) => testing::skip!("curl is not installed"),
+        Err(_) => drover_testing::skip!("curl is not installed"),
     }
 }
 

@@ -4,8 +4,8 @@ use std::io::{BufRead, Read};
 use std::net::TcpListener;
 use std::process::{Output, Stdio};
 
-use mech::accept;
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::accept;
+use drover_mech::mechanisms::{self, Mechanism};
 
 use crate::harness::{Server, Site, drover};
 
@@ -173,12 +173,12 @@ fn check_finds_faults_and_serves_nothing() {
 /// As many as the processors that the process may use: one, if it is confined to one.
 #[test]
 fn there_is_a_worker_for_each_processor() {
-    let cpus = sys::process::usable_cpus().unwrap();
+    let cpus = drover_sys::process::usable_cpus().unwrap();
     for cpus in [&cpus[..1], &cpus[..]] {
         for flags in [&[][..], &["--workers", "auto"]] {
             let mut command = drover();
             command.args(["serve", "--check", "--reply-size", "1", "--listen", "0"]).args(flags);
-            sys::process::pin(&mut command, cpus).unwrap();
+            drover_sys::process::pin(&mut command, cpus).unwrap();
             let output = command.output().unwrap();
             let stdout = String::from_utf8(output.stdout).unwrap();
             let plural = if cpus.len() == 1 { "," } else { "s," };
@@ -218,7 +218,7 @@ fn every_address_is_announced_and_answers() {
         command.args(["--listen", "[::1]:0"]);
         n_addresses += 1;
     } else {
-        testing::skip!("this machine has no IPv6");
+        drover_testing::skip!("this machine has no IPv6");
     }
     let server = Server::start(command, n_addresses);
     for &address in server.addresses() {
@@ -252,7 +252,7 @@ fn the_log_says_what_auto_has_picked() {
 fn a_server_on_every_address_names_those_it_can_be_reached_at() {
     for (any, loopback) in [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")] {
         if TcpListener::bind(format!("{loopback}:0")).is_err() {
-            testing::skip!("this machine has no {loopback}");
+            drover_testing::skip!("this machine has no {loopback}");
             continue;
         }
         let mut command = drover();
@@ -300,7 +300,7 @@ fn events_are_recorded_where_there_are_any_of_one_worker() {
 #[test]
 fn events_that_cannot_be_recorded_are_told_of() {
     if !std::path::Path::new("/dev/full").exists() {
-        return testing::skip!("there is no /dev/full");
+        return drover_testing::skip!("there is no /dev/full");
     }
     let mut command = drover();
     command.args(["serve", "--reply-size", "1", "--record-events", "/dev/full"]);

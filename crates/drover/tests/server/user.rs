@@ -16,9 +16,9 @@ const USER: &str = "4000000:4000001";
 
 /// Whether another user can be assumed; if not, that is noted.
 fn is_root() -> bool {
-    let is_root = sys::process::is_root();
+    let is_root = drover_sys::process::is_root();
     if !is_root {
-        testing::skip!("only root can become another user");
+        drover_testing::skip!("only root can become another user");
     }
     is_root
 }
@@ -148,17 +148,19 @@ fn who_is_not_root_is_told_so_unless_nothing_changes() {
         let mut command = drover();
         command.arg("serve").arg(site.path()).args(["--check", "--listen", "127.0.0.1:0"]);
         command.args(["--user", user]).current_dir("/").stderr(Stdio::piped());
-        if sys::process::is_root() {
+        if drover_sys::process::is_root() {
             command.uid(4_000_000).gid(4_000_001);
         }
         command.output()
     };
     // The way to the program may be closed to others.
-    let Ok(output) = run("nobody") else { return testing::skip!("only root can run the program") };
+    let Ok(output) = run("nobody") else {
+        return drover_testing::skip!("only root can run the program");
+    };
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{told}");
     assert!(told.contains("--user nobody") && told.contains("only root"), "{told}");
-    if sys::process::is_root() {
+    if drover_sys::process::is_root() {
         let output = run(USER).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }

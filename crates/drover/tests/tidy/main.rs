@@ -93,8 +93,10 @@ fn unsafe_stays_in_three_crates_and_gives_its_reason() {
 
 #[test]
 fn server_and_load_ask_for_features_and_never_for_names() {
-    let names: Vec<String> =
-        mech::mechanisms::ALL.iter().map(|mechanism| format!("\"{}\"", mechanism.name)).collect();
+    let names: Vec<String> = drover_mech::mechanisms::ALL
+        .iter()
+        .map(|mechanism| format!("\"{}\"", mechanism.name))
+        .collect();
     forbid(
         "no mechanism's name in crates/server or crates/load",
         |path| ["server", "load"].iter().any(|face| path.starts_with(format!("crates/{face}/src"))),
@@ -116,13 +118,13 @@ fn the_parser_crate_touches_neither_sockets_nor_files_nor_clocks() {
     );
 }
 
-/// A test that prints why it cannot run, and passes, looks as if it had run: `testing::skip!` has it
+/// A test that prints why it cannot run, and passes, looks as if it had run: `drover_testing::skip!` has it
 /// counted.
 #[test]
 fn what_is_skipped_is_counted() {
     let begins = [concat!("print", "ln!(\"skip"), concat!("print", "!(\"skip")];
     forbid(
-        "a test is skipped by testing::skip!",
+        "a test is skipped by drover_testing::skip!",
         |path| {
             !path.components().any(|part| part.as_os_str() == "benches")
                 && !path.starts_with("crates/testing")

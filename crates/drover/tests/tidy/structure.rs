@@ -83,15 +83,15 @@ fn a_file_is_a_member(folder: &str, members: &[&str], others: &[&str]) {
 
 #[test]
 fn a_file_of_a_mechanism_is_a_member_of_its_list() {
-    let readiness: Vec<&str> = mech::mechanisms::ALL
+    let readiness: Vec<&str> = drover_mech::mechanisms::ALL
         .iter()
-        .filter(|it| matches!(it.kind, mech::mechanisms::MechanismKind::Readiness { .. }))
+        .filter(|it| matches!(it.kind, drover_mech::mechanisms::MechanismKind::Readiness { .. }))
         .map(|it| it.name)
         .collect();
     a_file_is_a_member("readiness", &readiness, &[]);
-    let strategies: Vec<&str> = mech::accept::ALL.iter().map(|it| it.name).collect();
+    let strategies: Vec<&str> = drover_mech::accept::ALL.iter().map(|it| it.name).collect();
     a_file_is_a_member("accept", &strategies, &[]);
-    let backends: Vec<&str> = mech::fileio::ALL.iter().map(|it| it.name).collect();
+    let backends: Vec<&str> = drover_mech::fileio::ALL.iter().map(|it| it.name).collect();
     // The choice among the backends is a backend by itself, and not one to be listed.
     a_file_is_a_member("fileio", &backends, &["auto"]);
 }

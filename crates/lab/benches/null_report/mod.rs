@@ -1,10 +1,10 @@
 //! A report whose subjects do not differ in anything: everything that it finds is a false alarm.
 
-use lab::analysis::noise::Noise;
-use lab::claims::{self, Judgement, Verdict, family};
-use lab::model::{Cell, Level, Sample};
-use lab::spec::claim::{Claim, Effect};
-use lab::spec::metric::built_in;
+use drover_lab::analysis::noise::Noise;
+use drover_lab::claims::{self, Judgement, Verdict, family};
+use drover_lab::model::{Cell, Level, Sample};
+use drover_lab::spec::claim::{Claim, Effect};
+use drover_lab::spec::metric::built_in;
 use rand::rngs::Xoshiro256PlusPlus;
 
 const SUBJECTS: [&str; 5] = ["a", "b", "c", "d", "e"];

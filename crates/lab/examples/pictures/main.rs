@@ -8,12 +8,12 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::record::SessionRecord;
-use lab::report::docs::{self, SessionResults};
-use lab::report::model::Report;
+use drover_lab::record::SessionRecord;
+use drover_lab::report::docs::{self, SessionResults};
+use drover_lab::report::model::Report;
+use drover_testing::browser::Browser;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use testing::browser::Browser;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -58,7 +58,7 @@ fn main() -> Result<()> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let experiments = docs.join("experiments");
     let record = SessionRecord::read(&folder)?;
-    lab::report::write(&folder, None, &record)?;
+    drover_lab::report::write(&folder, None, &record)?;
     let report = Report::of(&record);
     let results = SessionResults::of(&report, &note);
     let text = serde_json::to_string_pretty(&results)? + "\n";
@@ -71,7 +71,7 @@ fn main() -> Result<()> {
     let Some(browser) = Browser::start()? else {
         return Err("no Chromium with chromedriver is installed".into());
     };
-    let page = folder.join(lab::report::PAGE);
+    let page = folder.join(drover_lab::report::PAGE);
     browser.show_as(1200, 900, false)?;
     browser.open(&format!("file://{}", page.display()))?;
     let pictures = docs.join("pictures");

@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::num::NonZeroUsize;
 
-use mech::accept;
-use mech::fileio;
-use mech::mechanisms::{self, Features, Mechanism};
+use drover_mech::accept;
+use drover_mech::fileio;
+use drover_mech::mechanisms::{self, Features, Mechanism};
 
 use super::question::{Question, ResponseKind};
 use crate::spec::built_in;

@@ -62,5 +62,5 @@ pub(super) fn resident(processes: &[u32]) -> Option<u64> {
         text.split_whitespace().nth(1)?.parse::<u64>().ok()
     });
     let pages: Vec<u64> = pages.collect();
-    (!pages.is_empty()).then(|| pages.iter().sum::<u64>() * mech::files::bytes::page_size())
+    (!pages.is_empty()).then(|| pages.iter().sum::<u64>() * drover_mech::files::bytes::page_size())
 }

@@ -122,10 +122,10 @@ impl Drop for Spinners {
 }
 
 fn spin(cpu: usize, over: &AtomicBool, counter: &Counter) -> io::Result<()> {
-    sys::process::stand_back_here()?;
-    sys::process::pin_current_thread(cpu)?;
+    drover_sys::process::stand_back_here()?;
+    drover_sys::process::pin_current_thread(cpu)?;
     let mut usual = Usual::default();
-    let (mut seen, mut switches) = (Instant::now(), sys::process::thread_switches()?);
+    let (mut seen, mut switches) = (Instant::now(), drover_sys::process::thread_switches()?);
     while !over.load(Ordering::Relaxed) {
         for turn in 0..TURNS {
             hint::black_box(turn);
@@ -135,7 +135,7 @@ fn spin(cpu: usize, over: &AtomicBool, counter: &Counter) -> io::Result<()> {
         let idle = usual.idle_part(gap);
         counter.idle.fetch_add(idle.as_nanos() as u64, Ordering::Relaxed);
         if gap >= STOP {
-            let now_switches = sys::process::thread_switches()?;
+            let now_switches = drover_sys::process::thread_switches()?;
             if now_switches == switches {
                 let lost = gap.as_nanos() as u64;
                 counter.stops.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +146,7 @@ fn spin(cpu: usize, over: &AtomicBool, counter: &Counter) -> io::Result<()> {
         } else if usual.is_interruption(gap) {
             // Another thread may have had the processor. The count of switches is refreshed, so that a later stop is
             // told from a switch.
-            switches = sys::process::thread_switches()?;
+            switches = drover_sys::process::thread_switches()?;
         }
         seen = now;
     }
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_spinning_thread_counts_the_time_that_nobody_wants() {
-        let cpu = *sys::process::usable_cpus().unwrap().last().unwrap();
+        let cpu = *drover_sys::process::usable_cpus().unwrap().last().unwrap();
         let spinners = Spinners::start(&[cpu]).unwrap();
         while spinners.read(&[cpu]).idle < Duration::from_millis(2) {
             assert!(spinners.threads.iter().all(|thread| !thread.is_finished()));

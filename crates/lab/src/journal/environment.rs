@@ -89,7 +89,7 @@ fn processor() -> Option<String> {
 
 /// How many processors this process may use.
 fn processors() -> Option<String> {
-    sys::process::usable_cpus().ok().map(|cpus| cpus.len().to_string())
+    drover_sys::process::usable_cpus().ok().map(|cpus| cpus.len().to_string())
 }
 
 /// Facts that the kernel tells about the machine. Unknown facts are missing.
@@ -100,7 +100,7 @@ fn machine() -> BTreeMap<String, String> {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         Some(line.trim().to_string())
     });
-    let limit = |limit: sys::process::Limit| {
+    let limit = |limit: drover_sys::process::Limit| {
         let end = |end: Option<u64>| end.map_or("unlimited".to_string(), |end| end.to_string());
         format!("{} (hard limit {})", end(limit.soft), end(limit.hard))
     };
@@ -112,8 +112,8 @@ fn machine() -> BTreeMap<String, String> {
         ("governor", read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
         ("threads per core", read("/sys/devices/system/cpu/smt/active").map(smt)),
         ("clock", read("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
-        ("open files", Some(limit(sys::process::open_files_limit()))),
-        ("queued signals", Some(limit(sys::process::pending_signals_limit()))),
+        ("open files", Some(limit(drover_sys::process::open_files_limit()))),
+        ("queued signals", Some(limit(drover_sys::process::pending_signals_limit()))),
         ("local ports", read("/proc/sys/net/ipv4/ip_local_port_range")),
         ("accept queue", read("/proc/sys/net/core/somaxconn")),
         ("TIME_WAIT", read("/proc/sys/net/ipv4/tcp_max_tw_buckets")),

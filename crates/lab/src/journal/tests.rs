@@ -120,7 +120,7 @@ fn a_journal_has_one_writer_and_is_never_begun_twice() {
 #[test]
 fn a_full_disk_leaves_the_lines_before() {
     if !Path::new("/dev/full").exists() {
-        return testing::skip!("there is no /dev/full");
+        return drover_testing::skip!("there is no /dev/full");
     }
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(folder.path(), &plan(), &Environment::default()).unwrap();

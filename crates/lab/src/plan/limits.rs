@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use drover_waiters::pipes::Waiting;
 use rustix::thread::CapabilitySet;
-use waiters::pipes::Waiting;
 
 use super::room::Room;
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ impl MachineLimits {
     /// # Errors
     /// The errors of [`crate::placement::processors`].
     pub fn look() -> Result<MachineLimits, Failure> {
-        let hard = sys::process::open_files_limit().hard.unwrap_or(u64::MAX);
+        let hard = drover_sys::process::open_files_limit().hard.unwrap_or(u64::MAX);
         let system = read_number("/proc/sys/fs/nr_open").unwrap_or(1 << 20);
         // A user who may raise the hard limit may raise it to the system's limit.
         let sets = rustix::thread::capabilities(None);
@@ -207,12 +207,12 @@ fn mechanisms(
         joined.map(str::to_string).or_else(|| apart.cloned())
     };
     let dispatch = value("--dispatch").and_then(|name| {
-        let probe = mech::mechanisms::by_name(&name)?.probe();
+        let probe = drover_mech::mechanisms::by_name(&name)?.probe();
         probe.err().map(|why| format!("--dispatch {name}: {why}"))
     });
     let files = || {
         let name = value("--files")?;
-        let probe = mech::fileio::by_name(&name)?.probe();
+        let probe = drover_mech::fileio::by_name(&name)?.probe();
         probe.err().map(|why| format!("--files {name}: {why}"))
     };
     dispatch.or_else(files)
@@ -227,7 +227,7 @@ fn waiting(subject: &SubjectSpec) -> Option<String> {
             Some(waiting) => waiting.probe().err().map(|why| format!("{}: {why}", pipes.by)),
             None => Some(format!("no mechanism is called {:?} that could watch pipes", pipes.by)),
         },
-        SubjectKind::Waiters(crowd) => match waiters::kind::by_name(&crowd.by) {
+        SubjectKind::Waiters(crowd) => match drover_waiters::kind::by_name(&crowd.by) {
             Some(kind) if crowd.busy && !kind.may_be_busy() => {
                 Some(format!("{} is a model, whose waiters cannot be busy", kind.name))
             }

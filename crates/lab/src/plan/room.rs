@@ -47,13 +47,15 @@ impl Room {
             memory: memory.map(|kibibytes| kibibytes << 10),
             ids: most.map(|most| most.saturating_sub(threads)),
             // The limit does not apply to root (setrlimit(2)).
-            of_user: match sys::process::is_root() {
+            of_user: match drover_sys::process::is_root() {
                 true => None,
-                false => sys::process::processes_limit().soft.map(|n| n.saturating_sub(threads)),
+                false => {
+                    drover_sys::process::processes_limit().soft.map(|n| n.saturating_sub(threads))
+                }
             },
             of_group: left_to_group("pids", &PIDS),
             memory_of_group: left_to_group("memory", &MEMORY),
-            descriptors: sys::process::open_files_limit().hard,
+            descriptors: drover_sys::process::open_files_limit().hard,
         }
     }
 

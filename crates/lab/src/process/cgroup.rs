@@ -223,7 +223,7 @@ mod tests {
     fn a_daemon_is_on_the_bill_and_killed_with_the_group() {
         let group = match Cgroup::create() {
             Ok(group) => group,
-            Err(why) => return testing::skip!("control groups: {why}"),
+            Err(why) => return drover_testing::skip!("control groups: {why}"),
         };
         // The script waits until it is in the group. Then it leaves a working grandchild in a session of its own.
         let script = "read -r _; setsid sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; \

@@ -136,19 +136,19 @@ impl Child {
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0);
-        sys::process::pin(&mut command, &launch.cpus).map_err(failed)?;
+        drover_sys::process::pin(&mut command, &launch.cpus).map_err(failed)?;
         match launch.turn {
             Turn::Usual => {}
-            Turn::First => sys::process::go_first(&mut command),
-            Turn::Last => sys::process::stand_back(&mut command),
+            Turn::First => drover_sys::process::go_first(&mut command),
+            Turn::Last => drover_sys::process::stand_back(&mut command),
         }
         if let Some(folder) = &launch.notes_access {
-            sys::process::note_access_times(&mut command, folder).map_err(failed)?;
+            drover_sys::process::note_access_times(&mut command, folder).map_err(failed)?;
         }
-        if launch.hides_root && sys::process::is_root() {
-            sys::process::hide_root(&mut command);
+        if launch.hides_root && drover_sys::process::is_root() {
+            drover_sys::process::hide_root(&mut command);
         }
-        sys::process::die_with_parent(&mut command);
+        drover_sys::process::die_with_parent(&mut command);
         let mut process = command.spawn().map_err(failed)?;
         tree::note_own(process.id());
         guard.tell(&format!("+group {}", process.id()));
@@ -416,7 +416,8 @@ impl Child {
     /// Asks the child to end, and kills it if it does not end in time.
     fn end(&mut self) {
         let has_ended = |child: &mut process::Child| !matches!(child.try_wait(), Ok(None));
-        if !has_ended(&mut self.process) && sys::process::ask_to_stop(&self.process).is_ok() {
+        if !has_ended(&mut self.process) && drover_sys::process::ask_to_stop(&self.process).is_ok()
+        {
             let deadline = Instant::now() + GRACE;
             while !has_ended(&mut self.process) && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(1));
@@ -427,7 +428,7 @@ impl Child {
 
     /// Kills the child, its group and its descendants.
     fn kill_all(&mut self) {
-        let _ = sys::process::kill_group(&self.process);
+        let _ = drover_sys::process::kill_group(&self.process);
         match (&self.cgroup, &mut self.tree) {
             (Some(cgroup), _) => cgroup.kill(),
             (None, Some(tree)) => tree.kill_descendants(),

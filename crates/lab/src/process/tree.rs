@@ -93,7 +93,7 @@ impl Tree {
         let tick = 1.0 / rustix::param::clock_ticks_per_second().max(1) as f64;
         let mut total = Duration::ZERO;
         for (pid, stat) in self.find() {
-            let own = sys::process::cpu_time(pid).unwrap_or_default();
+            let own = drover_sys::process::cpu_time(pid).unwrap_or_default();
             let children = Duration::from_secs_f64(stat.of_children as f64 * tick);
             total += own + children;
             if stat.is_zombie && pid != self.root && stat.parent == process::id() {
@@ -272,9 +272,12 @@ mod tests {
         let daemon: u32 = line.trim().parse().unwrap();
         let mut tree = Tree::of(child.id(), "tree-test").unwrap();
         assert!(tree.members().contains(&daemon), "{:?} lacks {daemon}", tree.members());
-        let alone = sys::process::cpu_time(child.id()).unwrap();
+        let alone = drover_sys::process::cpu_time(child.id()).unwrap();
         let all = tree.cpu_time();
-        assert!(all >= alone + sys::process::cpu_time(daemon).unwrap(), "{all:?}, {alone:?}");
+        assert!(
+            all >= alone + drover_sys::process::cpu_time(daemon).unwrap(),
+            "{all:?}, {alone:?}"
+        );
         tree.kill_descendants();
         assert!(!tree.members().contains(&daemon));
         drop(child.stdin.take());

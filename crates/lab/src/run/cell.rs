@@ -120,7 +120,7 @@ impl Session<'_> {
         let of_connections =
             || Some(descriptors(connections(self.experiment.load.http.as_ref()?, levels)?));
         let needed = pipe_descriptors(subject, levels).or_else(of_connections)?;
-        let hard = sys::process::open_files_limit().hard;
+        let hard = drover_sys::process::open_files_limit().hard;
         hard.is_some_and(|hard| needed > hard).then_some(needed)
     }
 

@@ -7,10 +7,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use drover_waiters::pinned_pages::PinnedPages;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
 use rustix::fs::FlockOperation;
-use waiters::pinned_pages::PinnedPages;
 
 use crate::failure::Failure;
 
@@ -114,9 +114,10 @@ impl PoolFiles {
                 Failure::failed(format!("cannot make {} cold: {error}", path.display()))
             };
             let opened = File::open(&path).map_err(failed)?;
-            mech::files::bytes::drop_cached_pages(opened.as_fd()).map_err(failed)?;
-            let pages = mech::files::bytes::cached_pages(opened.as_fd(), 0, self.shape.bytes)
-                .map_err(failed)?;
+            drover_mech::files::bytes::drop_cached_pages(opened.as_fd()).map_err(failed)?;
+            let pages =
+                drover_mech::files::bytes::cached_pages(opened.as_fd(), 0, self.shape.bytes)
+                    .map_err(failed)?;
             if pages > 0 {
                 return Err(Failure::not_testable(format!(
                     "{} keeps {pages} pages in the page cache: it is open elsewhere, or on a file \
@@ -134,7 +135,7 @@ impl PoolFiles {
     /// A page is still missing afterwards, or the kernel cannot say whether one is: a run would then measure the
     /// disk.
     pub fn make_warm(&self) -> Result<(), Failure> {
-        let all = self.shape.bytes.div_ceil(mech::files::bytes::page_size());
+        let all = self.shape.bytes.div_ceil(drover_mech::files::bytes::page_size());
         for file in 0..self.shape.files {
             let path = self.path(file);
             let failed = |error: io::Error| {
@@ -144,8 +145,9 @@ impl PoolFiles {
                 ))
             };
             let mut opened = File::open(&path).map_err(failed)?;
-            let pages =
-                |file: &File| mech::files::bytes::cached_pages(file.as_fd(), 0, self.shape.bytes);
+            let pages = |file: &File| {
+                drover_mech::files::bytes::cached_pages(file.as_fd(), 0, self.shape.bytes)
+            };
             if pages(&opened).map_err(failed)? < all {
                 io::copy(&mut opened, &mut io::sink()).map_err(failed)?;
             }
@@ -167,10 +169,10 @@ impl PoolFiles {
     /// The errors of [`PoolFiles::make_warm`].
     pub fn keep_warm(&self) -> Result<(), Failure> {
         let step = (self.shape.files / 1000).max(1) as usize;
-        let all = self.shape.bytes.div_ceil(mech::files::bytes::page_size());
+        let all = self.shape.bytes.div_ceil(drover_mech::files::bytes::page_size());
         let is_warm = |file: u32| -> io::Result<bool> {
             let opened = File::open(self.path(file))?;
-            Ok(mech::files::bytes::cached_pages(opened.as_fd(), 0, self.shape.bytes)? == all)
+            Ok(drover_mech::files::bytes::cached_pages(opened.as_fd(), 0, self.shape.bytes)? == all)
         };
         let mut looked_at = (0..self.shape.files).step_by(step);
         match looked_at.all(|file| is_warm(file).unwrap_or(false)) {
@@ -218,7 +220,7 @@ impl PoolFiles {
     }
 
     fn look_for_space(&self, needed: u64) -> Result<(), Failure> {
-        let free = mech::files::bytes::free_space(&self.folder).map_err(Failure::failed)?;
+        let free = drover_mech::files::bytes::free_space(&self.folder).map_err(Failure::failed)?;
         if needed as f64 <= free as f64 * (1.0 - LEFT_FREE) {
             return Ok(());
         }
@@ -265,13 +267,13 @@ mod tests {
         let files = PoolFiles::make(folder.path(), Shape { files: 2, bytes: 10_000 }).unwrap();
         let pages = || {
             let file = File::open(files.path(1)).unwrap();
-            mech::files::bytes::cached_pages(file.as_fd(), 0, 10_000).unwrap()
+            drover_mech::files::bytes::cached_pages(file.as_fd(), 0, 10_000).unwrap()
         };
         if let Err(error) = files.make_cold() {
-            return testing::skip!("{error}");
+            return drover_testing::skip!("{error}");
         }
         assert_eq!(pages(), 0);
-        let all = 10_000_u64.div_ceil(mech::files::bytes::page_size());
+        let all = 10_000_u64.div_ceil(drover_mech::files::bytes::page_size());
         files.make_warm().unwrap();
         assert_eq!(pages(), all);
         let pinned = files.pin().unwrap();

@@ -44,7 +44,7 @@ impl Gain {
     pub fn probe(files: &[std::path::PathBuf]) -> io::Result<Gain> {
         let files: Vec<File> = files
             .iter()
-            .map(|path| mech::files::bytes::open_direct(path))
+            .map(|path| drover_mech::files::bytes::open_direct(path))
             .collect::<io::Result<_>>()?;
         Ok(Gain { alone: reads_per_second(&files, 1)?, together: reads_per_second(&files, DEPTH)? })
     }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use drover_waiters::pinned_pages::PinnedPages;
 use serde_json::Value;
-use waiters::pinned_pages::PinnedPages;
 
 use super::pool::{PoolFiles, Shape};
 use super::probe::Gain;
@@ -155,7 +155,7 @@ impl Store {
             }
         }
         if first.access_times == Some(true)
-            && let Some(why) = sys::process::cannot_note_access_times()
+            && let Some(why) = drover_sys::process::cannot_note_access_times()
         {
             return Err(Failure::not_testable(why));
         }

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use mech::accept;
-use mech::mechanisms;
+use drover_mech::accept;
+use drover_mech::mechanisms;
 use serde::Serialize;
 
 use crate::decide::{of_accept, of_dispatch, of_files};

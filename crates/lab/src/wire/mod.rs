@@ -194,7 +194,7 @@ mod tests {
 
     /// A wire, or nothing and a note that the test is skipped.
     fn wire(bits_per_second: u64) -> Option<Wire> {
-        Wire::limited(bits_per_second).inspect_err(|why| testing::skip!("{why}")).ok()
+        Wire::limited(bits_per_second).inspect_err(|why| drover_testing::skip!("{why}")).ok()
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
         let Some(wire) = wire(1_000_000_000) else { return };
         let _there = wire.enter(WireEnd::Subject).unwrap();
         let Ok(output) = std::process::Command::new("tc").args(["-s", "qdisc"]).output() else {
-            return testing::skip!("tc(8) is not installed");
+            return drover_testing::skip!("tc(8) is not installed");
         };
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains("qdisc tbf") && text.contains("rate 1Gbit"), "{text}");

@@ -4,8 +4,8 @@
 #[path = "../../benches/null_report/mod.rs"]
 mod null_report;
 
-use lab::analysis::noise::Noise;
-use lab::claims::Verdict;
+use drover_lab::analysis::noise::Noise;
+use drover_lab::claims::Verdict;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 

@@ -1,7 +1,7 @@
 //! A run of each kind of load, subject, wire and pool.
 
-use lab::model::Sample;
-use lab::process::Interrupt;
+use drover_lab::model::Sample;
+use drover_lab::process::Interrupt;
 
 use super::{drover, experiment, run_in, samples};
 
@@ -27,7 +27,7 @@ fn value(sample: &Sample, metric: &str) -> f64 {
 fn is_not_testable(sample: &Sample) -> bool {
     let why = sample.failure.as_deref().and_then(|why| why.strip_prefix("not testable here: "));
     if let Some(why) = why {
-        testing::skip!("{why}");
+        drover_testing::skip!("{why}");
     }
     why.is_some()
 }

@@ -7,13 +7,13 @@ mod survival;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use lab::journal;
-use lab::model::{Mark, Sample};
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::process::Interrupt;
-use lab::run::{self, RunEnd, RunEvent, RunOptions};
-use lab::spec::Experiment;
+use drover_lab::journal;
+use drover_lab::model::{Mark, Sample};
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::process::Interrupt;
+use drover_lab::run::{self, RunEnd, RunEvent, RunOptions};
+use drover_lab::spec::Experiment;
 
 /// Drover's binary: named by `DROVER`, or built beside the tests.
 fn drover() -> Option<PathBuf> {
@@ -24,7 +24,7 @@ fn drover() -> Option<PathBuf> {
     };
     let found = named.or_else(beside).filter(|path| path.is_file());
     if found.is_none() {
-        testing::skip!(
+        drover_testing::skip!(
             "Drover's binary was not built (cargo build -p drover, or name it by DROVER)"
         );
     }
@@ -35,7 +35,7 @@ fn experiment(text: &str) -> Experiment {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("example.toml");
     std::fs::write(&path, text).unwrap();
-    lab::spec::read(&path).unwrap_or_else(|faults| panic!("{faults}"))
+    drover_lab::spec::read(&path).unwrap_or_else(|faults| panic!("{faults}"))
 }
 
 fn two_by_two() -> Experiment {

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lab::journal;
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::process::Interrupt;
-use lab::run::{self, RunEnd, RunEvent, RunOptions};
-use lab::spec::Experiment;
+use drover_lab::journal;
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::process::Interrupt;
+use drover_lab::run::{self, RunEnd, RunEvent, RunOptions};
+use drover_lab::spec::Experiment;
 
 use super::{drover, experiment, run_in, samples, two_by_two};
 
@@ -140,7 +140,7 @@ fn a_lab_that_is_killed_leaves_no_mount() {
         return;
     }
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        return testing::skip!("only root may mount a modelled disk, and needs /dev/fuse");
+        return drover_testing::skip!("only root may mount a modelled disk, and needs /dev/fuse");
     }
     let mut lab = Other::start("disk");
     lab.wait_for(|lab| lab.has_mounts() && lab.marked() > 0);

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use lab::spec::claim::By;
-use lab::spec::{self, Experiment, built_in};
+use drover_lab::spec::claim::By;
+use drover_lab::spec::{self, Experiment, built_in};
 
 fn all() -> Vec<Experiment> {
     let read = |name: &str| match built_in::experiment(name).expect("it is named") {
@@ -159,7 +159,7 @@ fn every_cell_of_every_preset_resolves() {
 fn every_dispatch_mechanism_is_a_subject_and_is_compared() {
     let overhead = all().into_iter().find(|it| it.id == "dispatch-overhead").unwrap();
     let standard = overhead.presets["standard"].subjects.clone().unwrap_or_default();
-    for mechanism in mech::mechanisms::ALL {
+    for mechanism in drover_mech::mechanisms::ALL {
         let name = mechanism.name;
         let subject = overhead.subject.get(name).unwrap_or_else(|| {
             panic!("[subject.others] of subjects/dispatch.toml does not stand for {name}")

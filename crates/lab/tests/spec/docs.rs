@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::report::docs::{self, SessionResults};
-use lab::spec::built_in;
-use lab::spec::schema::{self, reference};
+use drover_lab::report::docs::{self, SessionResults};
+use drover_lab::spec::built_in;
+use drover_lab::spec::schema::{self, reference};
 
 use crate::Memory;
 

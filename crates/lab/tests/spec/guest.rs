@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use lab::spec::setting::{fill, level_of};
-use lab::spec::{self, Experiment};
+use drover_lab::spec::setting::{fill, level_of};
+use drover_lab::spec::{self, Experiment};
 
 /// The experiments, by the names of their files.
 fn all() -> Vec<(String, Experiment)> {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use lab::spec::{self, Experiment, Faults, FileSource};
+use drover_lab::spec::{self, Experiment, Faults, FileSource};
 
 /// Files that are only in memory.
 #[derive(Debug, Default)]

@@ -305,7 +305,7 @@ mod tests {
             duration: Some(WINDOW),
             processes: if process.is_some() { 4 } else { 1 },
             process,
-            ..LoadOptions::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
+            ..LoadOptions::new(asked, drover_mech::mechanisms::auto_of_readiness().unwrap())
         })
         .unwrap()
     }

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use mech::mechanisms::Mechanism;
-use sys::process;
-use sys::socket::Address;
+use drover_mech::mechanisms::Mechanism;
+use drover_sys::process;
+use drover_sys::socket::Address;
 
 use crate::plan::order::Order;
 use crate::plan::origin::Origins;
@@ -15,7 +15,7 @@ use crate::plan::shape::{LoadShare, Schedule, SessionOptions, Unit};
 use crate::plan::sources::{SourceList, Sources};
 use crate::plan::status::StatusSet;
 use crate::run::reader::body_hash;
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// What is wanted of a run, as flags say it.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
-use sys::socket::Address;
+use drover_sys::socket::Address;
 
 use crate::plan::order::{AliasTable, Chooser, Order};
 use crate::plan::random::Purpose;
@@ -16,7 +16,7 @@ use crate::plan::shape::LoadShare;
 use crate::plan::sources::Sources;
 use crate::plan::target::Url;
 use crate::run::accept_queue;
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// One server and what is asked of it; a connection goes to one origin.
 #[derive(Clone, Debug)]

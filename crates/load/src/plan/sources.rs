@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// From which local addresses connections come.
 ///
@@ -113,7 +113,7 @@ impl SourceList {
     pub(crate) fn limit_ports(&self, socket: &OwnedFd) -> io::Result<()> {
         match &self.ports {
             None => Ok(()),
-            Some(LocalPorts(ports)) => sys::socket::limit_local_ports(socket, ports),
+            Some(LocalPorts(ports)) => drover_sys::socket::limit_local_ports(socket, ports),
         }
     }
 }
@@ -140,9 +140,10 @@ impl std::str::FromStr for LocalPorts {
                  choose from those, or widen the range"
             ));
         }
-        let probe = sys::socket::for_connect(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)), None);
+        let probe =
+            drover_sys::socket::for_connect(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)), None);
         probe
-            .and_then(|probe| sys::socket::limit_local_ports(&probe, &ports))
+            .and_then(|probe| drover_sys::socket::limit_local_ports(&probe, &ports))
             .map_err(|error| format!("it needs Linux 6.3 or later ({error}); go without it"))?;
         Ok(LocalPorts(ports))
     }

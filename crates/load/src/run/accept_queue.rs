@@ -9,9 +9,9 @@
 
 use std::net::SocketAddr;
 
-use sys::socket::Address;
+use drover_sys::socket::Address;
 
-use sys::tcp_table::{IPV4, IPV6, SocketRow, SocketState, rows};
+use drover_sys::tcp_table::{IPV4, IPV6, SocketRow, SocketState, rows};
 
 /// Connections to `target` that wait to be accepted; `None` if its listener cannot be seen here.
 pub(crate) fn waiting(target: &Address) -> Option<u32> {
@@ -37,7 +37,7 @@ fn waiting_in(rows: impl Iterator<Item = SocketRow>, target: SocketAddr) -> Opti
 #[cfg(target_endian = "little")]
 mod tests {
     use super::*;
-    use sys::tcp_table::rows_of;
+    use drover_sys::tcp_table::rows_of;
 
     const TABLE: &str = "\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

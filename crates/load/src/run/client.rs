@@ -7,7 +7,7 @@ use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use mech::net::Conn;
+use drover_mech::net::Conn;
 
 use crate::account::counts::{RequestFailure, record};
 use crate::run::worker::{Phase, ScheduledStart, Worker};
@@ -149,11 +149,11 @@ impl<'c, 'n> Link<'c, 'n> {
         let patience = Instant::now() + plan.timeout;
         loop {
             let source = origin.sources.of(self.number);
-            let socket = sys::socket::for_connect(origin.address.clone(), source)?;
+            let socket = drover_sys::socket::for_connect(origin.address.clone(), source)?;
             plan.sources.limit_ports(&socket)?;
             if let Some(bytes) = plan.read_at_once() {
                 // A server would not notice a reader whose socket takes the whole response at once.
-                sys::socket::set_receive_buffer(&socket, bytes)?;
+                drover_sys::socket::set_receive_buffer(&socket, bytes)?;
             }
             self.conn.set_deadline(Some(plan.timeout));
             match self.conn.connect(socket, origin.address.clone()).await {

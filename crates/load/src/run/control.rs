@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use mech::Key;
-use mech::net::Remote;
+use drover_mech::Key;
+use drover_mech::net::Remote;
 
 use crate::account::counts::Account;
 use crate::account::seconds::SoFar;

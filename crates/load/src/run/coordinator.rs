@@ -10,8 +10,8 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, anyhow};
-use mech::Key;
-use mech::net::Remote;
+use drover_mech::Key;
+use drover_mech::net::Remote;
 
 use crate::account::counts::Account;
 use crate::account::seconds::{Differences, SECOND, Second, Sum};
@@ -364,7 +364,7 @@ mod tests {
             connections: 2,
             timeout: Duration::from_millis(100),
             threads: 2,
-            ..LoadOptions::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
+            ..LoadOptions::new(asked, drover_mech::mechanisms::auto_of_readiness().unwrap())
         }
     }
 
@@ -378,7 +378,7 @@ mod tests {
     fn a_thread_that_cannot_be_pinned_ends_the_run() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut plan = LoadPlan::new(options(&server)).unwrap();
-        let usable = sys::process::usable_cpus().unwrap()[0];
+        let usable = drover_sys::process::usable_cpus().unwrap()[0];
         plan.processors = vec![usable, usize::MAX];
         let failure = failure(&plan);
         assert!(failure.contains("--pin") && failure.contains("processor"), "{failure}");

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
-use mech::net::Body;
+use drover_mech::net::Body;
 
 use crate::account::counts::{RequestFailure, record};
 use crate::run::client::{Call, Client, Link};

@@ -34,7 +34,7 @@ pub struct IdleResult {
 /// window is over, no connection is left, or a signal asks for the end.
 ///
 /// # Errors
-/// A [`UsageError`](usage::UsageError) for options that cannot be carried out; otherwise what the kernel
+/// A [`UsageError`](drover_usage::UsageError) for options that cannot be carried out; otherwise what the kernel
 /// or the listener says.
 pub fn idle(options: LoadOptions, listener: &mut dyn LoadListener) -> anyhow::Result<IdleResult> {
     let plan = LoadPlan::new(options)?;

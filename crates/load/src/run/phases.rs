@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use mech::net::{Conn, Executor, Net, NetOptions};
-use sys::process;
+use drover_mech::net::{Conn, Executor, Net, NetOptions};
+use drover_sys::process;
 
 use crate::account::counts::Account;
 use crate::plan::options::LoadPlan;

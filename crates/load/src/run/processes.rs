@@ -30,8 +30,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
+use drover_sys::process;
 use serde::{Deserialize, Serialize};
-use sys::process;
 
 use crate::account::histograms;
 use crate::account::merge;

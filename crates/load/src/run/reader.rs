@@ -2,8 +2,8 @@
 
 use std::hash::Hasher;
 
-use http1::chunked::{BadChunk, Decoder};
-use http1::response::{self, BadResponse, BodyLength, ResponseHead};
+use drover_http1::chunked::{BadChunk, Decoder};
+use drover_http1::response::{self, BadResponse, BodyLength, ResponseHead};
 use twox_hash::XxHash64;
 
 /// The state of one response. Bodies are skipped: nothing is copied or kept.

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use sys::process;
+use drover_sys::process;
 
 use crate::account::counts::{record, times};
 

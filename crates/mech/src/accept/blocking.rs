@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use super::support::accept_thread::{accept, let_block};
 use super::{AcceptSource, ListenerHandle, ObeyedFields, Strategy, one_socket};
 use crate::mechanism::Features;
-use sys::socket::defers;
+use drover_sys::socket::defers;
 
 /// A thread per worker that waits in accept(2).
 pub(super) static BLOCKING: Strategy = Strategy {

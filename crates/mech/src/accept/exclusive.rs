@@ -18,8 +18,8 @@ use super::{AcceptSource, ListenerHandle, ObeyedFields, Strategy, one_socket};
 use crate::key::Key;
 use crate::mechanism::{Features, MechanismKind, MechanismOptions};
 use crate::mechanisms;
-use sys::process::on_own_thread;
-use sys::socket::unbound;
+use drover_sys::process::on_own_thread;
+use drover_sys::socket::unbound;
 
 /// One socket for all workers; a connection wakes one worker.
 pub(super) static EXCLUSIVE: Strategy = Strategy {

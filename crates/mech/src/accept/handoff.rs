@@ -32,7 +32,7 @@ use super::{
 };
 use crate::accept::support::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 use crate::mechanism::Features;
-use sys::socket::{bound_address, defers};
+use drover_sys::socket::{bound_address, defers};
 
 /// One accepting thread for all workers.
 pub(super) static HANDOFF: Strategy = Strategy {
@@ -202,7 +202,7 @@ impl Acceptor {
         for (worker, agent) in self.agents.iter().enumerate() {
             let (queue, agent) = (Arc::clone(&self.queue), agent.try_clone()?);
             let serve = move || serve(&queue, worker, agent.as_fd());
-            sys::process::start_thread(format!("agent {worker}"), serve)?;
+            drover_sys::process::start_thread(format!("agent {worker}"), serve)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::accept::support::robust_lock::RobustLock;
 use crate::mechanism::Features;
-use sys::socket::defers;
+use drover_sys::socket::defers;
 
 /// accept(2) under a lock.
 pub(super) static LOCK: Strategy = Strategy {

@@ -24,8 +24,8 @@ use std::sync::Arc;
 use bitflags::bitflags;
 
 use crate::mechanism::{Features, Mechanism};
+use drover_sys::socket::{self, Address, ListenOptions};
 use support::wait_queue::Policy;
-use sys::socket::{self, Address, ListenOptions};
 
 mod blocking;
 mod exclusive;

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::{AcceptSource, BoundListeners, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
 use crate::mechanism::Features;
-use sys::socket::{
+use drover_sys::socket::{
     Address, ListenOptions, adopt, check_free, choose_by_cpu, listen, local_address, share_port,
     unbound,
 };

@@ -22,7 +22,7 @@ use crate::fileio::support::page_cache::{has_pages, is_read};
 use crate::fileio::support::reads::Reads;
 use crate::fileio::{Backend, FileIo, FileIoOptions, ReadTimes, Sent, Transfer};
 use crate::key::Key;
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// The backend behind `auto`.
 pub(crate) static AUTO: Backend = Backend {
@@ -279,7 +279,9 @@ mod tests {
         let again = Rc::new(OwnedFd::from(std::fs::File::open(path).unwrap()));
         rustix::fs::fadvise(&again, 0, None, Advice::DontNeed).unwrap();
         if has_pages(again.as_fd(), 0, LEN as u64) {
-            testing::skip!("the file system keeps the file's pages, or the kernel cannot say");
+            drover_testing::skip!(
+                "the file system keeps the file's pages, or the kernel cannot say"
+            );
             return;
         }
         let (later, bytes) = send(auto.as_mut(), &waker, &again);
@@ -311,7 +313,7 @@ mod tests {
         let options = FileIoOptions { timed: true, ..FileIoOptions::default() };
         let mut auto = Auto::new(&options, &waker);
         if !auto.large.has_pipe(1) {
-            testing::skip!("no pipe of {PIPE_SIZE} bytes here");
+            drover_testing::skip!("no pipe of {PIPE_SIZE} bytes here");
             return;
         }
         let key = |slot| Key { slot, generation: 1 };

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use crate::fileio::support::notifier::Notifier;
 use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
 use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
-use sys::syscall;
-use sys::waker::Waker;
+use drover_sys::syscall;
+use drover_sys::waker::Waker;
 
 /// The `linux-aio` backend.
 pub(crate) static LINUX_AIO: Backend = Backend {

@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fileio::support::advise;
 use crate::fileio::{Backend, FileIo, Sent, Transfer, truncated};
-use sys::socket::send_behind;
+use drover_sys::socket::send_behind;
 
 /// The `mmap` backend.
 pub(crate) static MMAP: Backend = Backend {

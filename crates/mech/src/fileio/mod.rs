@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::io::Errno;
 
 use crate::key::Key;
-use sys::process::on_own_thread;
-use sys::waker::Waker;
+use drover_sys::process::on_own_thread;
+use drover_sys::waker::Waker;
 
 mod auto;
 mod linux_aio;

@@ -16,8 +16,8 @@ use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
 use crate::fileio::support::results::ReadResults;
 use crate::fileio::support::times::Span;
 use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
-use sys::syscall;
-use sys::waker::Waker;
+use drover_sys::syscall;
+use drover_sys::waker::Waker;
 
 /// The `posix-aio` backend.
 pub(crate) static POSIX_AIO: Backend = Backend {

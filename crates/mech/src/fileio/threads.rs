@@ -11,7 +11,7 @@ use crate::fileio::support::readers::ReadPool;
 use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
 use crate::fileio::support::results::ReadResults;
 use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// The `threads` backend.
 pub(crate) static THREADS: Backend = Backend {

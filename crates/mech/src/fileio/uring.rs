@@ -16,9 +16,9 @@ use io_uring::{opcode, squeue, types};
 use crate::fileio::support::notifier::Notifier;
 use crate::fileio::support::reads::{Ended, Read, Reader, Reads};
 use crate::fileio::{Backend, FileIoCounts, FileIoOptions};
-use sys::ring::features::RingParts;
-use sys::ring::{Ring, retry_on_enomem};
-use sys::waker::Waker;
+use drover_sys::ring::features::RingParts;
+use drover_sys::ring::{Ring, retry_on_enomem};
+use drover_sys::waker::Waker;
 
 /// The `uring` backend.
 pub(crate) static URING: Backend = Backend {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::fileio::{FileIo, Sent, Transfer};
     use crate::key::Key;
-    use sys::syscall;
+    use drover_sys::syscall;
 
     /// Uses pipes as files on a slow disk: writing to the pipes ends many reads at the same time.
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         let waker = Arc::new(Waker::eventfd().unwrap());
         let mut reads = match open(&FileIoOptions::default(), &waker) {
             Ok(reads) => reads,
-            Err(error) => return testing::skip!("{error}"),
+            Err(error) => return drover_testing::skip!("{error}"),
         };
         let (socket, _peer) = UnixStream::pair().unwrap();
         let pipes: Vec<_> = (0..READS).map(|_| rustix::pipe::pipe().unwrap()).collect();
@@ -235,7 +235,7 @@ mod tests {
         let waker = Arc::new(Waker::eventfd().unwrap());
         let mut reads = match open(&FileIoOptions::default(), &waker) {
             Ok(reads) => reads,
-            Err(error) => return testing::skip!("{error}"),
+            Err(error) => return drover_testing::skip!("{error}"),
         };
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let transfer = |reads: &mut Reads<Uring>, slot, file| {

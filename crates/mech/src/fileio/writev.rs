@@ -8,7 +8,7 @@ use std::io;
 
 use crate::fileio::support::advise;
 use crate::fileio::{Backend, FileIo, Sent, Transfer, truncated};
-use sys::socket::send_vectored;
+use drover_sys::socket::send_vectored;
 
 /// The `writev` backend.
 pub(crate) static WRITEV: Backend = Backend {

@@ -20,9 +20,13 @@ pub fn cached_pages(file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<u
     let mut pages = [0u64; 5];
     // SAFETY: the arrays have the layouts of `struct cachestat_range` and `struct cachestat`, and outlive
     // the call.
-    sys::syscall!(
-        syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), pages.as_mut_ptr(), 0,)
-    )?;
+    drover_sys::syscall!(syscall(
+        SYS_CACHESTAT,
+        file.as_raw_fd(),
+        range.as_ptr(),
+        pages.as_mut_ptr(),
+        0,
+    ))?;
     Ok(pages[0])
 }
 
@@ -170,7 +174,7 @@ mod tests {
             };
             match made() {
                 Some((file, in_memory)) => assert_eq!(is_in_memory(file.as_fd()), in_memory),
-                None => testing::skip!("no file can be made in {}", folder.display()),
+                None => drover_testing::skip!("no file can be made in {}", folder.display()),
             }
         }
         let of_proc = std::fs::File::open("/proc/self/stat").unwrap();

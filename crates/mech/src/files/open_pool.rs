@@ -17,7 +17,7 @@ use crate::files::root::{OpenFile, OpenOptions, Root};
 use crate::key::Key;
 use crate::net::Remote;
 use crate::thread_pool::lock;
-use sys::process;
+use drover_sys::process;
 
 /// A thread that has been busy with one job for so long counts as hung: its disk or its network file
 /// system does not answer. Another thread then works in its place.

@@ -19,7 +19,7 @@ use super::state::Inner;
 use super::{Body, Net};
 use crate::fileio::ReadTimes;
 use crate::key::Key;
-use sys::socket::Address;
+use drover_sys::socket::Address;
 
 /// A connection: one slot of a worker, with a socket (or none yet), buffers and
 /// a deadline. Dropping the `Conn` closes the socket.
@@ -402,7 +402,7 @@ impl<'n> Conn<'n> {
         })
     }
 
-    /// Connects `socket` (see [`sys::socket::for_connect`]) and makes it the
+    /// Connects `socket` (see [`drover_sys::socket::for_connect`]) and makes it the
     /// socket of this connection. A socket that the connection had is closed.
     ///
     /// # Errors

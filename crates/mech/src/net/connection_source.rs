@@ -50,7 +50,7 @@ impl ConnectionSource {
         let wake = move || drop(remote.wake(key));
         Ok(match handle.open()? {
             AcceptSource::Socket { socket, exclusive } => {
-                let defers = sys::socket::defers(socket.as_fd());
+                let defers = drover_sys::socket::defers(socket.as_fd());
                 let origin = if exclusive {
                     SocketOrigin::ListeningExclusive
                 } else {

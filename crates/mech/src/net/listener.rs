@@ -268,7 +268,7 @@ impl<'n> Listener<'n> {
             && self.conn.with(|inner, index| {
                 let socket = inner.slots[index as usize].fd.as_ref();
                 // If it fails, connections without bytes keep coming late.
-                socket.is_some_and(|socket| sys::socket::stop_deferring(socket).is_ok())
+                socket.is_some_and(|socket| drover_sys::socket::stop_deferring(socket).is_ok())
             })
     }
 

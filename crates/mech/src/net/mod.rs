@@ -422,7 +422,7 @@ mod tests {
             let net = match Net::open(&NetOptions::new(mechanism)) {
                 Ok(net) => net,
                 Err(error) => {
-                    testing::skip!("{}: {error}", mechanism.name);
+                    drover_testing::skip!("{}: {error}", mechanism.name);
                     continue;
                 }
             };

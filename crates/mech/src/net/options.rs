@@ -25,8 +25,8 @@ const WINDOW_MOST: u128 = i32::MAX as u128;
 /// ```
 /// use std::time::Duration;
 ///
-/// let mechanism = mech::mechanisms::by_name("poll").expect("there is a mechanism of this name");
-/// let options = mech::net::NetOptions::new(mechanism)
+/// let mechanism = drover_mech::mechanisms::by_name("poll").expect("there is a mechanism of this name");
+/// let options = drover_mech::net::NetOptions::new(mechanism)
 ///     .with_connections(1000)
 ///     .with_timer_resolution(Duration::from_millis(10));
 /// assert!(options.check().is_ok());

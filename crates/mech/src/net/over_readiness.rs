@@ -280,7 +280,7 @@ impl Driver for ReadinessDriver {
             // If one of these calls fails, the next connection wakes a worker.
             let _ = self.detach(key, slot);
             if let Some(fd) = &slot.fd {
-                let _ = sys::socket::wake_waiter(fd.as_fd());
+                let _ = drover_sys::socket::wake_waiter(fd.as_fd());
             }
         }
         0
@@ -478,7 +478,7 @@ fn send(
             if head.is_empty() {
                 rustix::net::send(socket, body, SendFlags::NOSIGNAL)?
             } else {
-                sys::socket::send_vectored(socket, &[head, body])?
+                drover_sys::socket::send_vectored(socket, &[head, body])?
             }
         }
         Body::File { file, offset, .. } => {

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use sys::socket::Delivered;
+use drover_sys::socket::Delivered;
 
 use super::buffers::{BufferPool, Output};
 use super::contract::{DispatchCounts, Driver, SocketOrigin, WaitTime};

@@ -52,7 +52,7 @@ struct DevEpoll {
 impl DevEpoll {
     /// Opens a device with room for as many descriptors as this process may have now, 131,072 at most.
     fn open() -> io::Result<DevEpoll> {
-        let slots = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
+        let slots = drover_sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         Ok(DevEpoll { device: EpollDevice::open(slots)?, keys: Descriptors::new() })
     }
 

@@ -61,7 +61,7 @@ static GLOBAL: Mutex<()> = Mutex::new(());
 /// The model of an open /dev/poll: an interest set and a result area.
 ///
 /// ```
-/// use mech::readiness::devpoll::{DevPoll, POLLREMOVE, PollFd};
+/// use drover_mech::readiness::devpoll::{DevPoll, POLLREMOVE, PollFd};
 /// use std::os::fd::AsRawFd;
 ///
 /// let (reader, writer) = std::io::pipe()?;

@@ -82,7 +82,7 @@ impl Readiness for Epoll {
     /// Registers with `EPOLLEXCLUSIVE` (Linux 4.5). `EPOLL_CTL_MOD` cannot be used for such a registration,
     /// and only `EPOLLIN`, `EPOLLOUT`, `EPOLLWAKEUP` and `EPOLLET` may be combined with the flag
     /// (epoll_ctl(2)). A listening socket is never writable; `EPOLLOUT` is there because
-    /// [`sys::socket::wake_waiter`] wakes only workers that asked for writability.
+    /// [`drover_sys::socket::wake_waiter`] wakes only workers that asked for writability.
     fn attach_exclusive(&mut self, fd: BorrowedFd<'_>, key: Key) -> io::Result<()> {
         if self.mode.contains(epoll::EventFlags::ONESHOT) {
             return Err(io::ErrorKind::Unsupported.into());

@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use bitflags::bitflags;
+use drover_sys::waker::Waker;
 use rustix::event::Timespec;
-use sys::waker::Waker;
 
 use crate::key::Key;
 #[cfg(doc)]

@@ -17,7 +17,7 @@ use super::support::signal_queue::{Meaning, SignalQueue};
 use crate::key::Key;
 use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// Real-time signals.
 pub(crate) static RTSIG: Mechanism = Mechanism {

@@ -20,7 +20,7 @@ use super::support::signal_reader::SignalReader;
 use crate::key::Key;
 use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// Real-time signals in batches.
 pub(crate) static RTSIG_BATCH: Mechanism = Mechanism {

@@ -24,7 +24,7 @@ use super::support::signal_reader::SignalReader;
 use crate::key::Key;
 use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// The signal-per-fd model.
 pub(crate) static RTSIG_PER_FD: Mechanism = Mechanism {

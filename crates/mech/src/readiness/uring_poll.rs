@@ -25,8 +25,8 @@ use crate::key::Key;
 use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::support::pollfd;
 use crate::readiness::{Batch, Event, Interest, Readiness, Ready};
-use sys::ring::features::RingParts;
-use sys::ring::{Ring, retry_on_enomem};
+use drover_sys::ring::features::RingParts;
+use drover_sys::ring::{Ring, retry_on_enomem};
 
 /// io_uring, multishot poll.
 pub(crate) static URING_POLL: Mechanism = Mechanism {
@@ -167,7 +167,7 @@ mod tests {
     /// Opens the mechanism. `None`, after a skip message with the kernel's reason, if it cannot be opened.
     fn open(completions: u32) -> Option<UringPoll> {
         if let Err(reason) = URING_POLL.probe() {
-            testing::skip!("{reason}");
+            drover_testing::skip!("{reason}");
             return None;
         }
         Some(

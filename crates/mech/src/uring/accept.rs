@@ -61,7 +61,7 @@ impl CompletionDriver {
         let Some(fd) = &slot.fd else { return };
         if gives {
             // If this fails, the next connection wakes a worker.
-            let _ = sys::socket::wake_waiter(fd.as_fd());
+            let _ = drover_sys::socket::wake_waiter(fd.as_fd());
         } else if result >= 0 {
             // The accept is armed again afterwards, and a new accept request looks at the backlog first.
             self.pause(key.slot);

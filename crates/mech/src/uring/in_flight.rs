@@ -16,7 +16,7 @@ use rustix::net::SocketAddrAny;
 
 use crate::key::Key;
 use crate::net::buffers::{Body, Output};
-use sys::ring::buffers::{BufferRing, GROUP, RingWithBuffers};
+use drover_sys::ring::buffers::{BufferRing, GROUP, RingWithBuffers};
 
 /// Index of a request.
 pub(super) type RequestId = u32;
@@ -56,7 +56,7 @@ pub(super) enum Work {
     Writable,
     Readable,
     /// A wait for the wake-up that another worker sends when it could not take a
-    /// connection from the shared listening socket ([`sys::socket::wake_waiter`]).
+    /// connection from the shared listening socket ([`drover_sys::socket::wake_waiter`]).
     Relay,
     Wake,
     Connect(Box<SocketAddrAny>),

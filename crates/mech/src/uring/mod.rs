@@ -7,7 +7,7 @@
 use std::io;
 
 use crate::mechanism::{Features, Mechanism, MechanismKind, MechanismOptions};
-use sys::ring::retry_on_enomem;
+use drover_sys::ring::retry_on_enomem;
 
 mod accept;
 mod discard;

@@ -10,7 +10,7 @@ use super::state::{Armed, CompletionDriver, descriptor};
 use crate::net::buffers::BufferPool;
 use crate::net::slot::Slot;
 use crate::uring::in_flight::{Extent, Receive};
-use sys::ring::buffers::Received;
+use drover_sys::ring::buffers::Received;
 
 /// Receives the bytes that have arrived, by recv(2) without the ring.
 pub(super) fn receive_now(slot: &mut Slot, pool: &mut BufferPool) -> io::Result<usize> {

@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use drover_sys::ring::buffers::RingWithBuffers;
+use drover_sys::ring::retry_on_enomem;
+use drover_sys::waker::Waker;
 use rustix::io::Errno;
-use sys::ring::buffers::RingWithBuffers;
-use sys::ring::retry_on_enomem;
-use sys::waker::Waker;
 
 use super::in_flight::{NONE, Receive, RequestId, Requests, Sending, Work};
 use crate::fileio::FileIo;

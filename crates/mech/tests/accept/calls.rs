@@ -8,8 +8,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use mech::accept::{self, Strategy};
-use mech::mechanisms::{self, Features, Mechanism};
+use drover_mech::accept::{self, Strategy};
+use drover_mech::mechanisms::{self, Features, Mechanism};
 
 use crate::crew::{Client, Crew, WORKERS, plan};
 use crate::{PATIENCE, child, on_every_pair, seccomp};
@@ -41,7 +41,10 @@ fn own(strategy: &Strategy, mechanism: &Mechanism) -> Vec<libc::c_long> {
 
 /// The calls by which the mechanism waits.
 fn waits(mechanism: &Mechanism) -> Vec<libc::c_long> {
-    mech::mechanisms::waits_with(mechanism).iter().map(|name| seccomp::number(name)).collect()
+    drover_mech::mechanisms::waits_with(mechanism)
+        .iter()
+        .map(|name| seccomp::number(name))
+        .collect()
 }
 
 #[test]
@@ -54,7 +57,7 @@ fn connections_come_by_the_calls_that_are_said_and_no_others() {
         let pair = format!("{} {}", strategy.name, mechanism.name);
         let others = child::run(test, &format!("others {pair}"));
         if let Some(reason) = String::from_utf8_lossy(&others.stdout).split(NO_SECCOMP).nth(1) {
-            testing::skip!("{}", reason.lines().next().unwrap_or_default());
+            drover_testing::skip!("{}", reason.lines().next().unwrap_or_default());
             return;
         }
         child::check(&others);
@@ -83,7 +86,7 @@ fn obey(role: &str) {
     let workers = Arc::new(Mutex::new(Vec::new()));
     let tell = Arc::clone(&workers);
     let first = move |_| {
-        tell.lock().unwrap().push(sys::process::thread_number());
+        tell.lock().unwrap().push(drover_sys::process::thread_number());
         seccomp::forbid(&calls).unwrap();
     };
     let crew = Crew::with(strategy, mechanism, &plan(), first);
@@ -109,8 +112,8 @@ fn all_but(own: &[libc::c_long], mechanism: &Mechanism) -> Vec<libc::c_long> {
 /// [`helpers`] says.
 fn until_all_sleep_in_their_calls(strategy: &Strategy, mechanism: &Mechanism, workers: &[u32]) {
     let waits = waits(mechanism);
-    let Some(_) = call_of(sys::process::thread_number()) else {
-        testing::skip!("the kernel does not tell the calls that threads are in");
+    let Some(_) = call_of(drover_sys::process::thread_number()) else {
+        drover_testing::skip!("the kernel does not tell the calls that threads are in");
         return;
     };
     let start = Instant::now();

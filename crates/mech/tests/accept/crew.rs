@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use mech::accept::wait_queue::Policy;
-use mech::accept::{Among, ListenPlan, ListenerHandle, Strategy};
-use mech::mechanisms::Mechanism;
-use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
-use sys::socket::{Address, ListenOptions};
-use sys::unix_listener::UnixListener;
+use drover_mech::accept::wait_queue::Policy;
+use drover_mech::accept::{Among, ListenPlan, ListenerHandle, Strategy};
+use drover_mech::mechanisms::Mechanism;
+use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
+use drover_sys::socket::{Address, ListenOptions};
+use drover_sys::unix_listener::UnixListener;
 
 use crate::PATIENCE;
 

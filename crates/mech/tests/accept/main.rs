@@ -1,4 +1,4 @@
-//! What every accept strategy promises (`mech::accept`): each case is written once and run with every
+//! What every accept strategy promises (`drover_mech::accept`): each case is written once and run with every
 //! strategy under every dispatch mechanism that it goes with, on three workers.
 
 mod calls;
@@ -16,8 +16,8 @@ mod trouble;
 
 use std::time::Duration;
 
-use mech::accept::{self, Strategy};
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::accept::{self, Strategy};
+use drover_mech::mechanisms::{self, Mechanism};
 
 /// Long enough that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ fn on_every_pair(case: impl Fn(&'static Strategy, &'static Mechanism)) {
     let mut ran = 0;
     for &strategy in accept::ALL {
         if let Err(reason) = strategy.probe() {
-            testing::skip!("{}: {reason}", strategy.name);
+            drover_testing::skip!("{}: {reason}", strategy.name);
             continue;
         }
         for &mechanism in mechanisms::ALL.iter().filter(|it| strategy.goes_with(it).is_ok()) {
@@ -39,7 +39,7 @@ fn on_every_pair(case: impl Fn(&'static Strategy, &'static Mechanism)) {
                     ran += 1;
                 }
                 Err(reason) => {
-                    testing::skip!("{} {}: {reason}", strategy.name, mechanism.name);
+                    drover_testing::skip!("{} {}: {reason}", strategy.name, mechanism.name);
                 }
             }
         }

@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use mech::Key;
+use drover_mech::Key;
 use std::num::NonZeroUsize;
 
-use mech::accept::{self, ObeyedFields};
-use mech::mechanisms::{self, Features, Mechanism, MechanismKind};
-use sys::socket::{ListenOptions, listen};
+use drover_mech::accept::{self, ObeyedFields};
+use drover_mech::mechanisms::{self, Features, Mechanism, MechanismKind};
+use drover_sys::socket::{ListenOptions, listen};
 
 use crate::crew::{Crew, WORKERS, plan};
 use crate::seccomp;
@@ -123,7 +123,7 @@ fn who_accepts_is_as_said() {
         // On a thread that ends at once.
         let tried = std::thread::spawn(|| seccomp::refuse(&[], libc::EMFILE)).join().unwrap();
         if let Err(error) = tried {
-            testing::skip!("no seccomp: {error}");
+            drover_testing::skip!("no seccomp: {error}");
             return;
         }
         let no_accept = |number: usize| {

@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use mech::accept::{self, Among, ListenPlan};
-use mech::mechanisms;
+use drover_mech::accept::{self, Among, ListenPlan};
+use drover_mech::mechanisms;
 
 use crate::calls::{call_of, threads_called};
 use crate::crew::{Client, Crew, WORKERS, plan, work};
@@ -35,7 +35,7 @@ fn on_strategies_with_helpers(case: impl Fn(&'static accept::Strategy)) {
         let strategy = accept::by_name(name).unwrap();
         match strategy.probe() {
             Ok(()) => case(strategy),
-            Err(reason) => testing::skip!("{name}: {reason}"),
+            Err(reason) => drover_testing::skip!("{name}: {reason}"),
         }
     }
 }
@@ -97,7 +97,7 @@ fn helpers_stop_though_their_worker_has_blocked_all_signals() {
 
 /// Waits until each of the agents sleeps in `call`.
 fn agents_in(call: libc::c_long) -> Option<Vec<u32>> {
-    let _told = call_of(sys::process::thread_number())?;
+    let _told = call_of(drover_sys::process::thread_number())?;
     let start = Instant::now();
     loop {
         let agents: Vec<_> =
@@ -115,7 +115,7 @@ fn agents_in(call: libc::c_long) -> Option<Vec<u32>> {
 /// Interrupts each of the agents in `call`.
 fn interrupt_agents(call: libc::c_long) {
     let Some(agents) = agents_in(call) else {
-        return testing::skip!("the kernel does not tell the calls that threads are in");
+        return drover_testing::skip!("the kernel does not tell the calls that threads are in");
     };
     for agent in agents {
         let before = SEEN.load(Ordering::SeqCst);
@@ -158,6 +158,9 @@ fn an_agent_that_is_interrupted_goes_on() {
         }
     }
     acceptor.finish();
-    receive.iter().take(WORKERS).for_each(|remote: mech::net::Remote| remote.stop().unwrap());
+    receive
+        .iter()
+        .take(WORKERS)
+        .for_each(|remote: drover_mech::net::Remote| remote.stop().unwrap());
     workers.into_iter().for_each(|worker| worker.join().unwrap());
 }

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use mech::accept::{self, ListenPlan, Strategy};
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::accept::{self, ListenPlan, Strategy};
+use drover_mech::mechanisms::{self, Mechanism};
 
 use crate::crew::{Client, Crew, WORKERS, plan};
 use crate::on_every_pair;

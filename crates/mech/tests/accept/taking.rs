@@ -1,7 +1,7 @@
 //! Connections come to a worker, one each.
 
-use mech::accept::wait_queue::Policy;
-use mech::accept::{self, ObeyedFields};
+use drover_mech::accept::wait_queue::Policy;
+use drover_mech::accept::{self, ObeyedFields};
 
 use crate::crew::{Client, Crew, WORKERS, plan};
 use crate::on_every_pair;
@@ -56,14 +56,16 @@ fn deferred_connections_are_all_answered() {
 #[test]
 fn the_processor_chooses_the_worker() {
     for strategy in accept::ALL.iter().filter(|it| it.settings.contains(ObeyedFields::BY_CPU)) {
-        let Some(mechanism) = mech::mechanisms::auto(1) else { return };
+        let Some(mechanism) = drover_mech::mechanisms::auto(1) else { return };
         let mut plan = plan();
         plan.by_cpu = true;
         let crew = Crew::with(strategy, mechanism, &plan, |_| {});
-        for cpu in sys::process::usable_cpus().unwrap().into_iter().filter(|&cpu| cpu < WORKERS) {
+        for cpu in
+            drover_sys::process::usable_cpus().unwrap().into_iter().filter(|&cpu| cpu < WORKERS)
+        {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    sys::process::pin_current_thread(cpu).unwrap();
+                    drover_sys::process::pin_current_thread(cpu).unwrap();
                     for _ in 0..20 {
                         let mut client = crew.connect();
                         client.send("?");
@@ -79,9 +81,9 @@ fn the_processor_chooses_the_worker() {
 fn every_wake_policy_answers_all() {
     for strategy in accept::ALL.iter().filter(|it| it.settings.contains(ObeyedFields::WAKE_POLICY))
     {
-        let Some(mechanism) = mech::mechanisms::auto(1) else { return };
+        let Some(mechanism) = drover_mech::mechanisms::auto(1) else { return };
         for policy in Policy::ALL {
-            let plan = mech::accept::ListenPlan { policy, ..plan() };
+            let plan = drover_mech::accept::ListenPlan { policy, ..plan() };
             let crew = Crew::with(strategy, mechanism, &plan, |_| {});
             for round in 0..20 {
                 let mut clients: Vec<Client> = (0..5).map(|_| crew.connect()).collect();

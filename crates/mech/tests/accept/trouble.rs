@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 use std::sync::mpsc;
 use std::thread;
 
-use mech::accept::{self, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
-use mech::mechanisms;
-use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
+use drover_mech::accept::{self, ListenPlan, ListenerHandle, ObeyedFields, Strategy};
+use drover_mech::mechanisms;
+use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 
 use crate::crew::{Client, Crew, plan, unix_plan};
 use crate::{PATIENCE, on_every_pair, seccomp};
@@ -38,7 +38,7 @@ fn connections_go_to_workers_that_have_descriptors() {
             if number == 0
                 && let Err(error) = seccomp::refuse(&[libc::SYS_accept4], libc::EMFILE)
             {
-                testing::skip!("no seccomp: {error}");
+                drover_testing::skip!("no seccomp: {error}");
             }
         };
         let folder = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ fn a_connection_is_kept_though_its_listener_cannot_give_way() {
                     client.expect(&format!("{number}"));
                 }
             }
-            Err(error) => testing::skip!("no seccomp: {error}"),
+            Err(error) => drover_testing::skip!("no seccomp: {error}"),
         }
         remote.stop().unwrap();
         thread.join().unwrap();

@@ -1,6 +1,6 @@
 //! Which mechanisms a suite runs over: all, or the one that `DROVER_MECHANISM` names.
 
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::mechanisms::{self, Mechanism};
 
 /// The value of `DROVER_MECHANISM`.
 pub(crate) fn filter() -> Option<String> {

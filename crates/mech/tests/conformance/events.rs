@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use mech::mechanisms::Features;
-use mech::readiness::{Interest, Readiness, Ready};
+use drover_mech::mechanisms::Features;
+use drover_mech::readiness::{Interest, Readiness, Ready};
 
 use crate::sockets::{drain, drain_messages, fill, local_pair, message_pair, tcp_pair};
 use crate::subject::key;
@@ -86,7 +86,7 @@ fn the_end_of_a_connect_makes_writable() {
     on_every_mechanism(|subject| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let socket = sys::socket::for_connect(address, None).unwrap();
+        let socket = drover_sys::socket::for_connect(address, None).unwrap();
         subject.attach(&socket, key(1), Interest::WRITABLE);
         match rustix::net::connect(&socket, &address) {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
@@ -218,7 +218,7 @@ fn an_event_disables_a_one_shot_until_it_is_wanted_again() {
         let (ours, mut peer) = local_pair();
         // Behind the subject's back, which would re-arm it.
         let mut events = Vec::new();
-        let mut look = |dispatcher: &mut mech::readiness::Dispatcher| {
+        let mut look = |dispatcher: &mut drover_mech::readiness::Dispatcher| {
             events.clear();
             dispatcher.wait(Some(Duration::ZERO), &mut events).unwrap();
             events.len()
@@ -276,7 +276,7 @@ fn an_event_whose_cause_is_gone_does_no_harm() {
 #[test]
 fn a_small_batch_starves_nobody() {
     crate::for_mechanisms_with(Features::empty(), |mechanism| {
-        let options = mech::mechanisms::MechanismOptions::default().with_events_per_wait(2);
+        let options = drover_mech::mechanisms::MechanismOptions::default().with_events_per_wait(2);
         let mut subject = crate::Subject::open(mechanism, &options);
         let pairs: Vec<_> = (0..20).map(|_| local_pair()).collect();
         for (slot, (ours, _)) in pairs.iter().enumerate() {

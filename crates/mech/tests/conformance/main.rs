@@ -1,4 +1,4 @@
-//! What every dispatch mechanism promises (`mech::readiness::Readiness`): each
+//! What every dispatch mechanism promises (`drover_mech::readiness::Readiness`): each
 //! case is written once and run under every mechanism of this kernel.
 //!
 //! `DROVER_MECHANISM=rtsig cargo test -p drover-mech --test conformance` runs one
@@ -23,7 +23,7 @@ mod workers;
 use std::cell::Cell;
 use std::time::Duration;
 
-use mech::mechanisms::{DevPollModel, Features, Mechanism, MechanismOptions};
+use drover_mech::mechanisms::{DevPollModel, Features, Mechanism, MechanismOptions};
 
 use subject::Subject;
 
@@ -59,7 +59,7 @@ fn for_mechanisms_with(features: Features, case: impl Fn(&'static Mechanism) + S
             continue;
         }
         if let Err(reason) = mechanism.probe() {
-            testing::skip!("{}: {reason}", mechanism.name);
+            drover_testing::skip!("{}: {reason}", mechanism.name);
             continue;
         }
         for model in models(mechanism) {
@@ -93,6 +93,6 @@ thread_local! {
 fn models(mechanism: &Mechanism) -> impl Iterator<Item = DevPollModel> {
     let patch = DevPollModel::HINTS | DevPollModel::WALK | DevPollModel::LOCK;
     let parts = DevPollModel::all().iter().chain([patch]);
-    let parts = mech::mechanisms::models_devpoll(mechanism).then_some(parts);
+    let parts = drover_mech::mechanisms::models_devpoll(mechanism).then_some(parts);
     std::iter::once(DevPollModel::empty()).chain(parts.into_iter().flatten())
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use mech::mechanisms::{self, Features, MechanismOptions};
-use mech::readiness::{Interest, Ready};
+use drover_mech::mechanisms::{self, Features, MechanismOptions};
+use drover_mech::readiness::{Interest, Ready};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::sockets::{SocketGroup, drain_messages, local_pair};

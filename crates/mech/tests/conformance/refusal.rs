@@ -3,7 +3,7 @@
 //! Children take it from themselves: with a seccomp filter, as containers do, and
 //! with the limit of locked memory.
 
-use mech::mechanisms;
+use drover_mech::mechanisms;
 
 use crate::{child, seccomp};
 
@@ -30,7 +30,7 @@ fn play(test: &str, role: &str) {
     child::check(&output);
     let said = String::from_utf8_lossy(&output.stdout);
     if let Some(reason) = said.split(CANNOT).nth(1) {
-        testing::skip!("{role}: {}", reason.lines().next().unwrap_or_default());
+        drover_testing::skip!("{role}: {}", reason.lines().next().unwrap_or_default());
     }
 }
 
@@ -59,7 +59,7 @@ fn without_its_call_epoll_says_which_kernel_has_it_and_others_work() {
 fn the_size_of_a_page_is_known_without_asking_the_kernel() {
     if child::role().is_some() {
         return match seccomp::forbid(&[libc::SYS_prctl, libc::SYS_openat]) {
-            Ok(()) => assert!(mech::files::bytes::page_size().is_power_of_two()),
+            Ok(()) => assert!(drover_mech::files::bytes::page_size().is_power_of_two()),
             Err(error) => println!("{CANNOT}{error}"),
         };
     }

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use mech::mechanisms::Features;
-use mech::readiness::{Interest, Readiness, Ready};
+use drover_mech::mechanisms::Features;
+use drover_mech::readiness::{Interest, Readiness, Ready};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 

@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 
-use mech::mechanisms::{Features, MechanismOptions};
-use mech::readiness::{Interest, Ready};
+use drover_mech::mechanisms::{Features, MechanismOptions};
+use drover_mech::readiness::{Interest, Ready};
 
 use crate::sockets::{local_pair, message_pair, move_to, reserved_numbers};
 use crate::subject::{Subject, key};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mech::readiness::{Interest, Ready};
+use drover_mech::readiness::{Interest, Ready};
 
 use crate::sockets::{SocketGroup, descriptor_limit, drain_messages};
 use crate::subject::{Subject, key};
@@ -14,7 +14,7 @@ const SIZE: usize = 10_000;
 fn ten_thousand_descriptors() {
     let limit = descriptor_limit();
     if limit < SIZE as u64 + 1_500 {
-        testing::skip!("needs {} descriptors, RLIMIT_NOFILE is {limit}", SIZE + 1_500);
+        drover_testing::skip!("needs {} descriptors, RLIMIT_NOFILE is {limit}", SIZE + 1_500);
         return;
     }
     let group = SocketGroup::new(SIZE);

@@ -150,7 +150,7 @@ pub(crate) fn reserved_numbers() -> Option<RawFd> {
     let base = if limit > 16_000 { 14_000 } else { limit / 2 };
     let first = base + u64::from(NEXT.fetch_add(EACH, Ordering::Relaxed));
     if base < 1024 || first + u64::from(EACH) > limit {
-        testing::skip!("needs descriptors above 1024, RLIMIT_NOFILE is {limit}");
+        drover_testing::skip!("needs descriptors above 1024, RLIMIT_NOFILE is {limit}");
         return None;
     }
     Some(first as RawFd)

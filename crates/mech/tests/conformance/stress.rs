@@ -4,9 +4,9 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use mech::Key;
-use mech::mechanisms::Features;
-use mech::readiness::{Interest, Ready};
+use drover_mech::Key;
+use drover_mech::mechanisms::Features;
+use drover_mech::readiness::{Interest, Ready};
 
 use crate::on_every_mechanism;
 use crate::sockets::{drain_messages, message_pair};

@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-use mech::Key;
-use mech::mechanisms::{Features, Mechanism, MechanismOptions};
-use mech::readiness::{Batch, Dispatcher, Event, Interest, Readiness, Ready};
+use drover_mech::Key;
+use drover_mech::mechanisms::{Features, Mechanism, MechanismOptions};
+use drover_mech::readiness::{Batch, Dispatcher, Event, Interest, Readiness, Ready};
 
 use crate::PATIENCE;
 

@@ -8,9 +8,9 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
-use mech::mechanisms::{self, Features, Mechanism, MechanismOptions};
-use mech::net::{Body, Executor, Net, NetOptions};
-use mech::readiness::{Interest, Ready};
+use drover_mech::mechanisms::{self, Features, Mechanism, MechanismOptions};
+use drover_mech::net::{Body, Executor, Net, NetOptions};
+use drover_mech::readiness::{Interest, Ready};
 
 use crate::sockets::{drain, local_pair};
 use crate::subject::{Subject, key};
@@ -32,7 +32,7 @@ fn a_mechanism_waits_with_its_own_calls_and_no_others() {
 fn own_calls_only(test: &str, mechanism: &Mechanism) {
     let others = child::run(test, &format!("others {}", mechanism.name));
     if let Some(reason) = String::from_utf8_lossy(&others.stdout).split(NO_SECCOMP).nth(1) {
-        testing::skip!("{}: {}", mechanism.name, reason.lines().next().unwrap_or_default());
+        drover_testing::skip!("{}: {}", mechanism.name, reason.lines().next().unwrap_or_default());
         return;
     }
     child::check(&others);
@@ -103,7 +103,7 @@ fn exchange_over(mechanism: &'static Mechanism) {
     net.spawn();
     executor
         .run(|mut conn| async move {
-            let socket = sys::socket::for_connect(address, None).unwrap();
+            let socket = drover_sys::socket::for_connect(address, None).unwrap();
             conn.connect(socket, address).await.unwrap();
             conn.io(|io| (0, io.output.push(b'x')));
             conn.send(Body::None, None).await.unwrap();

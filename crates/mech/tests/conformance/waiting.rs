@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mech::readiness::{Interest, Ready};
+use drover_mech::readiness::{Interest, Ready};
 use rustix::thread::gettid;
 
 use crate::sockets::local_pair;

@@ -4,8 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::thread;
 use std::time::Duration;
 
-use mech::mechanisms::{Features, MechanismOptions};
-use mech::readiness::{Interest, Ready};
+use drover_mech::mechanisms::{Features, MechanismOptions};
+use drover_mech::readiness::{Interest, Ready};
 
 use crate::for_mechanisms_with;
 use crate::sockets::{drain_messages, message_pair};

@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions};
+use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions};
+use drover_sys::socket::{ListenOptions, listen};
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use sys::socket::{ListenOptions, listen};
 
 use crate::{PATIENCE, Worker, echo, on_every_mechanism};
 

@@ -12,9 +12,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use mech::mechanisms::{Features, Mechanism};
-use mech::net::{AcceptBatch, DispatchCounts, Executor, Listener, Net, NetOptions};
-use sys::socket::{ListenOptions, listen, local_address};
+use drover_mech::mechanisms::{Features, Mechanism};
+use drover_mech::net::{AcceptBatch, DispatchCounts, Executor, Listener, Net, NetOptions};
+use drover_sys::socket::{ListenOptions, listen, local_address};
 
 use crate::{PATIENCE, echo, on_every_mechanism};
 

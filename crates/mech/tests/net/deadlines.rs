@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use mech::net::{AcceptBatch, Body, Conn, Executor, Net, NetOptions};
+use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Net, NetOptions};
 
 use crate::{PATIENCE, Worker, on_every_mechanism};
 
-fn fine(mechanism: &'static mech::mechanisms::Mechanism) -> NetOptions {
+fn fine(mechanism: &'static drover_mech::mechanisms::Mechanism) -> NetOptions {
     NetOptions::new(mechanism).with_timer_resolution(Duration::from_millis(1))
 }
 
@@ -62,7 +62,7 @@ fn what_is_done_at_the_deadline_has_come_in_time() {
 
 /// Sends more than the socket buffers hold and tells how that ended.
 fn send_much(
-    mechanism: &'static mech::mechanisms::Mechanism,
+    mechanism: &'static drover_mech::mechanisms::Mechanism,
     patience: Duration,
 ) -> (Worker, mpsc::Receiver<Result<u64, ErrorKind>>) {
     let (tell, told) = mpsc::channel();

@@ -14,9 +14,9 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mech::fileio::{self, Backend};
-use mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
-use sys::socket::{ListenOptions, listen, local_address};
+use drover_mech::fileio::{self, Backend};
+use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
+use drover_sys::socket::{ListenOptions, listen, local_address};
 
 use crate::{PATIENCE, on_every_mechanism, seccomp};
 
@@ -144,7 +144,7 @@ fn receive(stream: &mut TcpStream, len: usize) -> Vec<u8> {
 fn on_each(case: impl Fn(&Worker, &str)) {
     let file = file(&content());
     // Rings and pools for a hundred pairs at a time need more than the usual limit.
-    sys::process::raise_open_files_limit().unwrap();
+    drover_sys::process::raise_open_files_limit().unwrap();
     on_every_mechanism(|mechanism| {
         let backends = fileio::ALL.iter().copied().chain([fileio::auto()]);
         for backend in backends.filter(|backend| is_usable(backend)) {
@@ -164,7 +164,7 @@ pub(crate) fn is_usable(backend: &Backend) -> bool {
     match backend.probe() {
         Ok(()) => true,
         Err(reason) => {
-            testing::skip!("{}: {reason}", backend.name);
+            drover_testing::skip!("{}: {reason}", backend.name);
             false
         }
     }
@@ -295,7 +295,7 @@ fn a_head_is_sent_once_though_the_file_cannot_be_read() {
         let mut received = Vec::new();
         stream.take(1000).read_to_end(&mut received).unwrap();
         if received.len() == 1000 {
-            return testing::skip!("no seccomp");
+            return drover_testing::skip!("no seccomp");
         }
         assert!(received.is_empty() || received == b"head", "{}", received.escape_ascii());
     });
@@ -320,13 +320,15 @@ fn what_was_cached_a_while_ago_is_not_taken_to_be_there() {
     let mut served = served.into_inner();
     served.retain_mut(|(name, _, stream, file, _)| {
         let file = file.as_file().as_fd();
-        mech::files::bytes::drop_cached_pages(file).unwrap();
-        let gone =
-            mech::files::bytes::cached_pages(file, 0, LEN as u64).is_ok_and(|pages| pages == 0);
+        drover_mech::files::bytes::drop_cached_pages(file).unwrap();
+        let gone = drover_mech::files::bytes::cached_pages(file, 0, LEN as u64)
+            .is_ok_and(|pages| pages == 0);
         if gone {
             ask(stream, LATE, 0, LEN as u64);
         } else {
-            testing::skip!("{name}: the file system keeps the pages, or the kernel cannot say");
+            drover_testing::skip!(
+                "{name}: the file system keeps the pages, or the kernel cannot say"
+            );
         }
         gone
     });

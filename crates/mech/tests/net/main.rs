@@ -1,4 +1,4 @@
-//! What coroutines are promised by `mech::net`, over every mechanism.
+//! What coroutines are promised by `drover_mech::net`, over every mechanism.
 //!
 //! Each case is written once and run by [`on_every_mechanism`]; the peers are
 //! plain blocking sockets on other threads.
@@ -28,9 +28,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use mech::mechanisms::{self, Mechanism};
-use mech::net::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
-use sys::socket::{ListenOptions, listen, local_address};
+use drover_mech::mechanisms::{self, Mechanism};
+use drover_mech::net::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
+use drover_sys::socket::{ListenOptions, listen, local_address};
 
 /// Long enough that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ fn on_every_mechanism(case: impl Fn(&'static Mechanism)) {
                 case(mechanism);
                 ran += 1;
             }
-            Err(reason) => testing::skip!("{}: {reason}", mechanism.name),
+            Err(reason) => drover_testing::skip!("{}: {reason}", mechanism.name),
         }
     }
     assert!(ran > 0 || chosen::filter().is_some(), "no mechanism is usable");
@@ -128,7 +128,7 @@ async fn echo(conn: Conn<'_>) {
             io.output.extend_from_slice(io.input);
             (io.input.len(), ())
         });
-        if conn.send(mech::net::Body::None, None).await.is_err() {
+        if conn.send(drover_mech::net::Body::None, None).await.is_err() {
             return;
         }
     }

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mech::fileio::{self, Backend, ReadMemory};
-use mech::mechanisms::Mechanism;
-use mech::net::{AcceptBatch, Body, Conn, NetOptions};
+use drover_mech::fileio::{self, Backend, ReadMemory};
+use drover_mech::mechanisms::Mechanism;
+use drover_mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
 use crate::files::is_usable;
 use crate::{Worker, on_every_mechanism};
@@ -30,7 +30,7 @@ fn cold_file() -> tempfile::NamedTempFile {
     let content = piece().repeat(LEN.div_ceil(piece().len()));
     file.write_all(&content[..LEN]).unwrap();
     file.as_file().sync_all().unwrap();
-    mech::files::bytes::drop_cached_pages(file.as_file().as_fd()).unwrap();
+    drover_mech::files::bytes::drop_cached_pages(file.as_file().as_fd()).unwrap();
     file
 }
 
@@ -116,9 +116,13 @@ fn clients_that_do_not_read_have_a_bounded_share_and_others_are_served() {
 fn clients_that_do_not_read_keep_no_memory_of_what_is_cached() {
     on_every_mechanism(|mechanism| {
         let file = cold_file();
-        if !matches!(mech::files::bytes::cached_pages(file.as_file().as_fd(), 0, LEN as u64), Ok(0))
-        {
-            return testing::skip!("the file system keeps the pages, or the kernel cannot say");
+        if !matches!(
+            drover_mech::files::bytes::cached_pages(file.as_file().as_fd(), 0, LEN as u64),
+            Ok(0)
+        ) {
+            return drover_testing::skip!(
+                "the file system keeps the pages, or the kernel cannot say"
+            );
         }
         let mut options = options(mechanism, fileio::auto());
         let memory = ReadMemory::of(64 << 20);

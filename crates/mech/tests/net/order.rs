@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 use std::task::Poll;
 
-use mech::net::{AcceptBatch, Answer, Body, Conn, NetOptions};
+use drover_mech::net::{AcceptBatch, Answer, Body, Conn, NetOptions};
 
 use crate::{PATIENCE, Worker, on_every_mechanism};
 

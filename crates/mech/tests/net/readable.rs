@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc;
 use std::thread;
 
-use mech::net::{Conn, Executor, Net, NetOptions, Readable, Remote};
+use drover_mech::net::{Conn, Executor, Net, NetOptions, Readable, Remote};
 
 use crate::{PATIENCE, on_every_mechanism};
 

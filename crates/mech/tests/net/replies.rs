@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::thread;
 
-use mech::mechanisms;
-use mech::net::{Answer, Body, Conn, Executor, Net, NetOptions, Remote};
+use drover_mech::mechanisms;
+use drover_mech::net::{Answer, Body, Conn, Executor, Net, NetOptions, Remote};
 use rustix::net::sockopt;
 
 use crate::{PATIENCE, cramped, on_every_mechanism};

@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use mech::net::{AcceptBatch, Body, Conn, Executor, Net, NetOptions};
+use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Net, NetOptions};
+use drover_sys::socket::{Address, local_address};
 use rustix::net::sockopt;
-use sys::socket::{Address, local_address};
 
 use crate::{PATIENCE, Worker, echo, on_every_mechanism};
 
@@ -46,7 +46,7 @@ fn a_connection_has_a_peer_from_connect_to_close() {
         Executor::new(&net, PATIENCE)
             .run(|mut conn| async move {
                 assert_eq!(no_peer(&conn), ErrorKind::NotConnected);
-                let socket = sys::socket::for_connect(address, None).unwrap();
+                let socket = drover_sys::socket::for_connect(address, None).unwrap();
                 conn.connect(socket, address).await.unwrap();
                 assert_eq!(conn.peer_addr().unwrap(), address);
                 assert_eq!(local_address(conn.as_fd()).unwrap().ip(), address.ip());
@@ -88,7 +88,7 @@ fn the_peer_of_a_unix_socket_has_no_internet_address() {
             .run(|mut conn| {
                 let address = address.clone();
                 async move {
-                    let socket = sys::socket::for_connect(address.clone(), None).unwrap();
+                    let socket = drover_sys::socket::for_connect(address.clone(), None).unwrap();
                     conn.connect(socket, address).await.unwrap();
                     assert_eq!(conn.peer_addr().unwrap_err().kind(), ErrorKind::Unsupported);
                     assert!(sockopt::socket_error(conn.as_fd()).unwrap().is_ok());
@@ -101,7 +101,7 @@ fn the_peer_of_a_unix_socket_has_no_internet_address() {
 #[test]
 #[should_panic(expected = "a Conn ends with its coroutine")]
 fn a_connection_that_outlives_its_coroutine_is_noticed_before_its_socket_is_closed() {
-    let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+    let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
     let net = Net::open(&NetOptions::new(mechanism)).unwrap();
     let (ours, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use mech::net::{Conn, NetOptions, WorkerThread};
+use drover_mech::net::{Conn, NetOptions, WorkerThread};
 
 use crate::{PATIENCE, echo, on_every_mechanism};
 

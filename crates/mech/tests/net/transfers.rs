@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use mech::fileio;
-use mech::mechanisms::MechanismKind;
-use mech::net::{AcceptBatch, Body, Conn, Net, NetOptions};
+use drover_mech::fileio;
+use drover_mech::mechanisms::MechanismKind;
+use drover_mech::net::{AcceptBatch, Body, Conn, Net, NetOptions};
+use drover_sys::socket::{ListenOptions, local_address};
 use rustix::net::{AddressFamily, SocketType, bind, socket};
-use sys::socket::{ListenOptions, local_address};
 
 use crate::files::is_usable;
 use crate::{Worker, echo, on_every_mechanism};
@@ -204,14 +204,14 @@ fn connects_and_reconnects_from_a_coroutine() {
         let worker = Worker::start(NetOptions::new(mechanism), AcceptBatch::All, echo);
         let address = worker.address;
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
-        let executor = mech::net::Executor::new(&net, crate::PATIENCE);
+        let executor = drover_mech::net::Executor::new(&net, crate::PATIENCE);
         for _ in 0..20 {
             net.spawn();
         }
         executor
             .run(|mut conn| async move {
                 for _ in 0..3 {
-                    let socket = sys::socket::for_connect(address, None).unwrap();
+                    let socket = drover_sys::socket::for_connect(address, None).unwrap();
                     conn.connect(socket, address).await.unwrap();
                     conn.io(|io| (0, io.output.extend_from_slice(b"ping")));
                     conn.send(Body::None, None).await.unwrap();
@@ -234,11 +234,11 @@ fn a_refused_connect_says_so() {
         bind(&taken, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let closed = local_address(taken.as_fd()).unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
-        let executor = mech::net::Executor::new(&net, crate::PATIENCE);
+        let executor = drover_mech::net::Executor::new(&net, crate::PATIENCE);
         net.spawn();
         executor
             .run(|mut conn| async move {
-                let socket = sys::socket::for_connect(closed, None).unwrap();
+                let socket = drover_sys::socket::for_connect(closed, None).unwrap();
                 let error = conn.connect(socket, closed).await.unwrap_err();
                 assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
             })

@@ -7,9 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use mech::net::{Body, Executor, Net, NetOptions};
+use drover_mech::net::{Body, Executor, Net, NetOptions};
+use drover_sys::socket::Address;
 use rustix::net::SocketAddrUnix;
-use sys::socket::Address;
 
 use crate::on_every_mechanism;
 
@@ -38,7 +38,8 @@ fn unix_sockets_are_connected_to_by_path() {
                 let address = address.clone();
                 async move {
                     for _ in 0..2 {
-                        let socket = sys::socket::for_connect(address.clone(), None).unwrap();
+                        let socket =
+                            drover_sys::socket::for_connect(address.clone(), None).unwrap();
                         conn.connect(socket, address.clone()).await.unwrap();
                         conn.io(|io| (0, io.output.extend_from_slice(b"ping")));
                         conn.send(Body::None, None).await.unwrap();
@@ -70,7 +71,7 @@ fn a_unix_socket_that_takes_no_more_says_so() {
             .run(|mut conn| {
                 let (full, absent) = (full.clone(), absent.clone());
                 async move {
-                    let socket = sys::socket::for_connect(absent.clone(), None).unwrap();
+                    let socket = drover_sys::socket::for_connect(absent.clone(), None).unwrap();
                     let error = conn.connect(socket, absent).await.unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::NotFound);
 
@@ -79,7 +80,7 @@ fn a_unix_socket_that_takes_no_more_says_so() {
                         held.push(stream);
                     }
                     conn.set_deadline(Some(Duration::from_secs(60)));
-                    let socket = sys::socket::for_connect(full.clone(), None).unwrap();
+                    let socket = drover_sys::socket::for_connect(full.clone(), None).unwrap();
                     let error = conn.connect(socket, full).await.unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::WouldBlock);
                 }
@@ -90,7 +91,7 @@ fn a_unix_socket_that_takes_no_more_says_so() {
 }
 
 fn listener_for_two(path: &Path) -> OwnedFd {
-    let socket = sys::socket::for_connect(Address::Unix(path.to_owned()), None).unwrap();
+    let socket = drover_sys::socket::for_connect(Address::Unix(path.to_owned()), None).unwrap();
     rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     rustix::net::listen(&socket, 1).unwrap();
     socket
@@ -99,7 +100,7 @@ fn listener_for_two(path: &Path) -> OwnedFd {
 /// A connection that fails when the queue is full instead of waiting.
 fn nonblocking(address: &Address) -> std::io::Result<OwnedFd> {
     let Address::Unix(path) = address else { unreachable!() };
-    let socket = sys::socket::for_connect(address.clone(), None)?;
+    let socket = drover_sys::socket::for_connect(address.clone(), None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket)
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use mech::mechanisms::MechanismOptions;
-use mech::net::{AcceptBatch, Body, Conn, NetOptions};
+use drover_mech::mechanisms::MechanismOptions;
+use drover_mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
 use crate::{PATIENCE, Worker, cramped, echo, on_every_mechanism};
 

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime};
 
-use http1::{Request, Status};
-use mech::fileio::ReadTimes;
+use drover_http1::{Request, Status};
+use drover_mech::fileio::ReadTimes;
 use serde::Serialize;
 
 use super::clock::combined;
@@ -113,8 +113,8 @@ impl LoggedRequest {
             host: request.host.filter(|_| matches!(form, Form::Json { .. })).map(<[u8]>::to_vec),
             target: request.target.to_vec(),
             version: match request.version {
-                http1::Version::Http10 => "HTTP/1.0",
-                http1::Version::Http11 => "HTTP/1.1",
+                drover_http1::Version::Http10 => "HTTP/1.0",
+                drover_http1::Version::Http11 => "HTTP/1.1",
             },
             fields: form
                 .request_fields()
@@ -451,7 +451,7 @@ fn push_escaped(out: &mut Vec<u8>, text: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http1::{HeadLimits, request};
+    use drover_http1::{HeadLimits, request};
 
     fn written(input: &str, form: &str, is_whole: bool) -> String {
         let form = Form::parse(form).unwrap();

@@ -14,10 +14,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use http1::{HeadLimits, request};
-use mech::Key;
-use mech::fileio::ReadTimes;
-use mech::net::{Body, Conn};
+use drover_http1::{HeadLimits, request};
+use drover_mech::Key;
+use drover_mech::fileio::ReadTimes;
+use drover_mech::net::{Body, Conn};
 
 pub(crate) use file::{AccessLogWriter, open};
 pub use format::{Form, LogFormat};

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::{Duration, Instant};
 
-use http1::response::{Common, ConnectionField, Head};
-use http1::{Framing, HeadLimits, Method, Request, Status, request};
-use mech::net::{Conn, Io};
+use drover_http1::response::{Common, ConnectionField, Head};
+use drover_http1::{Framing, HeadLimits, Method, Request, Status, request};
+use drover_mech::net::{Conn, Io};
 
 use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
 use super::{WatchedServer, metrics, page};

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use http1::Status;
+use drover_http1::Status;
+use drover_sys::process;
 use serde::Serialize;
-use sys::process;
 
 use super::{ServerFacts, WatchedServer};
 use crate::Statistics;
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn rates_are_of_the_two_latest_readings() {
-        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         let config = Config::new(ContentSource::Fixed(1), mechanism);
         let facts = ServerFacts::of(&config, false, &[]);
         let counter_table = CounterTable::new(2).unwrap();

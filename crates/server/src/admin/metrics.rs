@@ -4,8 +4,8 @@
 
 use std::fmt::{Display, Write};
 
-use http1::Status;
-use sys::process;
+use drover_http1::Status;
+use drover_sys::process;
 
 use super::{ServerFacts, WatchedServer};
 use crate::status::statistics::{Counter, CounterRow};

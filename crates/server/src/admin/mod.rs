@@ -14,11 +14,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
-use mech::fileio;
-use mech::mechanisms;
-use mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
+use drover_mech::fileio;
+use drover_mech::mechanisms;
+use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
+use drover_sys::socket::{self, Address, ListenOptions};
 use serde::Serialize;
-use sys::socket::{self, Address, ListenOptions};
 use tracing::error;
 
 use crate::Config;
@@ -90,7 +90,7 @@ impl ServerFacts {
                 format!("auto({})", names.join(","))
             }
         };
-        let started_at = SystemTime::now() - sys::process::age().unwrap_or_default();
+        let started_at = SystemTime::now() - drover_sys::process::age().unwrap_or_default();
         ServerFacts {
             version: env!("CARGO_PKG_VERSION"),
             dispatch: config.mechanism.name,
@@ -162,7 +162,7 @@ impl BoundAdmin {
                 error!("the listener of --admin has ended, the server goes on: {reason:#}");
             }
         };
-        let thread = sys::process::start_thread("admin", work).context("--admin")?;
+        let thread = drover_sys::process::start_thread("admin", work).context("--admin")?;
         // The thread has logged the reason.
         let remote = started.recv().map_err(|_| anyhow!("--admin: its listener cannot start"))?;
         Ok(AdminListener { addresses, sockets, facts, remote, thread: Some(thread) })

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http1::{Refusal, Request, Status};
-use mech::Key;
-use mech::net::Net;
+use drover_http1::{Refusal, Request, Status};
+use drover_mech::Key;
+use drover_mech::net::Net;
 
 use crate::auth::credentials::{Credentials, CredentialsTag};
 use crate::auth::password_file::Auth;

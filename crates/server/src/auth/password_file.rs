@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use usage::UsageError;
+use drover_usage::UsageError;
 
 use crate::auth::credentials::TagKey;
 use crate::auth::users::Users;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use mech::Key;
-use mech::net::Remote;
-use sys::process::start_thread;
+use drover_mech::Key;
+use drover_mech::net::Remote;
+use drover_sys::process::start_thread;
 
 use crate::auth::credentials::{Credentials, CredentialsTag, TagKey};
 use crate::auth::users::Users;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use mech::accept::{self, Acceptor, Among, ListenerHandle};
-use sys::process::OrdinaryUser;
-use sys::socket::{Address, ListenOptions};
-use sys::unix_listener::UnixListener;
+use drover_mech::accept::{self, Acceptor, Among, ListenerHandle};
+use drover_sys::process::OrdinaryUser;
+use drover_sys::socket::{Address, ListenOptions};
+use drover_sys::unix_listener::UnixListener;
 use tracing::info;
 
 use crate::Config;
@@ -82,7 +82,7 @@ pub(crate) fn bind(
 fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(Address, Vec<Arc<OwnedFd>>)>> {
     let mut all: Vec<(Address, Vec<_>)> = Vec::new();
     for (number, socket) in passed.iter().enumerate() {
-        let address = sys::socket::bound_address(socket.as_fd())
+        let address = drover_sys::socket::bound_address(socket.as_fd())
             .with_context(|| format!("cannot serve socket {number} of LISTEN_FDS"))?;
         let socket = Arc::clone(socket);
         match all.iter_mut().find(|(known, _)| *known == address) {
@@ -96,7 +96,7 @@ fn by_address(passed: &[Arc<OwnedFd>]) -> anyhow::Result<Vec<(Address, Vec<Arc<O
 /// Those of `sockets` that listen at `address`.
 pub(crate) fn those_at(sockets: &[Arc<OwnedFd>], address: &Address) -> Vec<Arc<OwnedFd>> {
     let is_there = |socket: &&Arc<OwnedFd>| {
-        sys::socket::bound_address(socket.as_fd()).is_ok_and(|local| local == *address)
+        drover_sys::socket::bound_address(socket.as_fd()).is_ok_and(|local| local == *address)
     };
     sockets.iter().filter(is_there).cloned().collect()
 }
@@ -159,7 +159,7 @@ pub(crate) fn bind_name(
         }
         match opened {
             Ok(bound) => port = bound.port(),
-            Err(error) if sys::socket::is_absent(&error) => {
+            Err(error) if drover_sys::socket::is_absent(&error) => {
                 absent.push((address, error));
             }
             Err(error) => return Err(cannot_listen(flag, address, error)),
@@ -199,7 +199,7 @@ mod tests {
     fn bound(addresses: &[&str]) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let listen = vec![Listen { name: "name".to_owned(), addresses, unix: None }];
-        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         let config = Config { listen, ..Config::new(ContentSource::Fixed(1), mechanism) };
         Ok(bind(&config, Among::Threads, &[])?.addresses.iter().filter_map(Address::ip).collect())
     }

@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sys::socket;
-use sys::socket_diag::has_half_open;
-use sys::tcp_table::{IPV4, IPV6, SocketState, rows};
+use drover_sys::socket;
+use drover_sys::socket_diag::has_half_open;
+use drover_sys::tcp_table::{IPV4, IPV6, SocketState, rows};
 
 /// How long the kernel may take to repeat a SYN-ACK: a second (RFC 6298, section 2.1), and some more for
 /// the client's answer.

@@ -1,7 +1,7 @@
 //! Which names a request's path may mean, in the order in which they are tried: the first that leads to something is
 //! what the path means.
 
-use http1::path::Resolved;
+use drover_http1::path::Resolved;
 
 /// What a name of the site's files is completed by.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +98,7 @@ mod tests {
 
     fn names(path: &[u8], is_page: bool, options: &NameOptions) -> Vec<String> {
         let mut base = Vec::new();
-        let resolved = http1::path::resolve(path, &mut base).unwrap();
+        let resolved = drover_http1::path::resolve(path, &mut base).unwrap();
         let requested = RequestedName { base: &base, resolved: &resolved, is_page, options };
         let named = |candidate: NameCandidate| {
             let mut name = Vec::new();

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-use http1::coding::{self, ContentCoding};
-use http1::conditional::{ListField, Validators};
-use http1::mime;
-use mech::files::root::{Cause, OpenFile, Sibling, Stamp};
+use drover_http1::coding::{self, ContentCoding};
+use drover_http1::conditional::{ListField, Validators};
+use drover_http1::mime;
+use drover_mech::files::root::{Cause, OpenFile, Sibling, Stamp};
 
 use crate::lookup::watch::WatchedPath;
 use crate::rules::AddedFields;

@@ -19,12 +19,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http1::conditional::ListField;
-use http1::{Refusal, Status};
-use mech::Key;
-use mech::files::open_pool::{OpenPool, OpenResults, Opened};
-use mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, Root};
-use mech::net::Net;
+use drover_http1::conditional::ListField;
+use drover_http1::{Refusal, Status};
+use drover_mech::Key;
+use drover_mech::files::open_pool::{OpenPool, OpenResults, Opened};
+use drover_mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, Root};
+use drover_mech::net::Net;
 use tracing::{info, warn};
 
 use crate::Revalidate;
@@ -47,7 +47,7 @@ pub(crate) struct FileOptions {
     pub(crate) revalidate: Revalidate,
     /// How files are opened.
     pub(crate) how: OpenOptions,
-    /// Whether names that begin with a dot are served ([`http1::path::Resolved::hidden`]).
+    /// Whether names that begin with a dot are served ([`drover_http1::path::Resolved::hidden`]).
     pub(crate) hidden: bool,
     /// What else a path may mean than the file of its name.
     pub(crate) names: Arc<NameOptions>,
@@ -469,7 +469,7 @@ fn without_query(path: &[u8]) -> &[u8] {
 mod tests {
     use std::time::Duration;
 
-    use mech::net::NetOptions;
+    use drover_mech::net::NetOptions;
 
     use super::*;
     use crate::status::statistics::CounterTable;
@@ -481,7 +481,7 @@ mod tests {
 
     /// What `work` makes of the files beneath that directory, which one thread opens.
     fn with_files(work: impl FnOnce(&mut SiteFiles, &OpenResults, &LookupContext<'_>)) {
-        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let options = FileOptions {
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },

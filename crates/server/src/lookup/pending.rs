@@ -10,11 +10,11 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http1::{Refusal, Status};
-use mech::Key;
-use mech::files::open_pool::{OpenPool, OpenResults};
-use mech::files::root::{Listing, OpenOptions, Root};
-use mech::net::Net;
+use drover_http1::{Refusal, Status};
+use drover_mech::Key;
+use drover_mech::files::open_pool::{OpenPool, OpenResults};
+use drover_mech::files::root::{Listing, OpenOptions, Root};
+use drover_mech::net::Net;
 
 use crate::lookup::entry::FileEntry;
 
@@ -203,7 +203,7 @@ impl PendingOpens {
 
 #[cfg(test)]
 mod tests {
-    use mech::net::NetOptions;
+    use drover_mech::net::NetOptions;
 
     use super::*;
 
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn who_waits_no_longer_leaves_nothing_behind() {
-        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let key = |generation| Key { slot: 3, generation };
         let results = OpenResults::new(net.remote(), key(0));

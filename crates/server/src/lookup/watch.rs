@@ -13,8 +13,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use mech::files::root::{Cause, Root};
-use mech::files::watch::{FileChange, Inotify, Watch};
+use drover_mech::files::root::{Cause, Root};
+use drover_mech::files::watch::{FileChange, Inotify, Watch};
 
 /// How many directories a worker watches; the kernel keeps about a KiB for each.
 pub(crate) const DIRECTORIES_MOST: usize = 16 * 1024;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 
-use mech::net::Conn;
+use drover_mech::net::Conn;
 
 /// The address of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

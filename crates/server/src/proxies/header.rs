@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use http1::proxy_protocol::{self, ProxySource};
-use mech::net::Conn;
+use drover_http1::proxy_protocol::{self, ProxySource};
+use drover_mech::net::Conn;
 
 use super::client::ClientAddress;
 

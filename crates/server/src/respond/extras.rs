@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use http1::Status;
-use mech::Key;
-use mech::fileio::ReadTimes;
-use mech::net::{Body, Conn};
+use drover_http1::Status;
+use drover_mech::Key;
+use drover_mech::fileio::ReadTimes;
+use drover_mech::net::{Body, Conn};
 
 use crate::access_log::AccessLogger;
 use crate::proxies::client::ClientAddress;

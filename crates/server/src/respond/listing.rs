@@ -7,10 +7,10 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use http1::response::{Common, Head, push_path};
-use http1::{Method, Request, Status};
-use mech::files::root::{LISTED_MOST, ListedFile, Listing};
-use mech::net::Body;
+use drover_http1::response::{Common, Head, push_path};
+use drover_http1::{Method, Request, Status};
+use drover_mech::files::root::{LISTED_MOST, ListedFile, Listing};
+use drover_mech::net::Body;
 use serde::Serialize;
 
 use crate::respond::response::Response;

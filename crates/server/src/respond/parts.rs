@@ -7,10 +7,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-use http1::range::ByteRange;
-use http1::response::Multipart;
-use mech::files::bytes;
-use mech::net::Body;
+use drover_http1::range::ByteRange;
+use drover_http1::response::Multipart;
+use drover_mech::files::bytes;
+use drover_mech::net::Body;
 
 use crate::lookup::entry::{EntrySource, FileEntry};
 

@@ -5,19 +5,19 @@ use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
-use http1::conditional::{self, PreconditionOutcome};
-use http1::range::{self, ByteRange, Ranges};
-use http1::response::{Common, ConnectionField, Head, push_early_hints};
-use http1::{Method, Refusal, Request, Status};
-use mech::files::bytes;
-use mech::net::Body;
+use drover_http1::conditional::{self, PreconditionOutcome};
+use drover_http1::range::{self, ByteRange, Ranges};
+use drover_http1::response::{Common, ConnectionField, Head, push_early_hints};
+use drover_http1::{Method, Refusal, Request, Status};
+use drover_mech::files::bytes;
+use drover_mech::net::Body;
 
 use crate::lookup::entry::{EntrySource, FileEntry, UsualHead};
 use crate::lookup::pending::PendingAnswer;
 use crate::lookup::watch::WatchedPath;
 use crate::respond::parts::RemainingParts;
 use crate::worker::clock::DateClock;
-use mech::files::root::Stamp;
+use drover_mech::files::root::Stamp;
 
 /// The value of `Server`.
 pub(crate) const SERVER: &str = "drover";
@@ -465,7 +465,7 @@ impl Fixed {
 
     fn head(&self, common: &Common<'_>, out: &mut Vec<u8>) {
         Head::new(out, Status::Ok, common)
-            .content_type(http1::mime::DEFAULT)
+            .content_type(drover_http1::mime::DEFAULT)
             .content_length(self.body.len() as u64)
             .finish();
     }

@@ -9,12 +9,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http1::conditional::ListField;
-use http1::response::{Common, ConnectionField};
-use http1::{Framing, HeadLimits, Method, Refusal, Request, Status, Version, request};
-use mech::Key;
-use mech::files::open_pool::{OpenPool, OpenResults};
-use mech::net::{Answer, Body, Conn, Io, Net};
+use drover_http1::conditional::ListField;
+use drover_http1::response::{Common, ConnectionField};
+use drover_http1::{Framing, HeadLimits, Method, Refusal, Request, Status, Version, request};
+use drover_mech::Key;
+use drover_mech::files::open_pool::{OpenPool, OpenResults};
+use drover_mech::net::{Answer, Body, Conn, Io, Net};
 
 use crate::auth::{AuthOutcome, VerifiedTags};
 use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles, WantedFile};

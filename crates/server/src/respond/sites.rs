@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use http1::Request;
-use http1::coding::ContentCoding;
-use http1::date::DateText;
-use http1::response::{Common, ConnectionField};
-use mech::files::root::{ListedNames, OpenOptions};
-use mech::net::Net;
+use drover_http1::Request;
+use drover_http1::coding::ContentCoding;
+use drover_http1::date::DateText;
+use drover_http1::response::{Common, ConnectionField};
+use drover_mech::files::root::{ListedNames, OpenOptions};
+use drover_mech::net::Net;
 
 use crate::auth::Authenticator;
 use crate::config::{Config, ContentSource, SiteSettings};
@@ -114,7 +114,7 @@ impl ServedSites {
     /// The sites of `config`, for one of `sharers` workers of a process.
     pub(crate) fn open(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<ServedSites> {
         // Half of all descriptors are left to connections.
-        let descriptors = sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
+        let descriptors = drover_sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
         let kept = KeptFiles::new(config.cache, descriptors / sharers as u64);
         let all = config
             .sites()

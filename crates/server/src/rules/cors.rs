@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use http1::Request;
+use drover_http1::Request;
 
 /// An origin whose pages may read responses: `https://app.example.org`, or `*` for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Cors {
 
 #[cfg(test)]
 mod tests {
-    use http1::{HeadLimits, request};
+    use drover_http1::{HeadLimits, request};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use http1::Status;
+use drover_http1::Status;
 
 /// The statuses that a page may be sent with: those of requests that could be read. Whoever sends something else is no browser.
 const STATUSES: &[Status] = &[

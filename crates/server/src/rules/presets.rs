@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use usage::duration;
+use drover_usage::duration;
 
 use super::headers::HeaderRule;
 

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use http1::Status;
-use http1::response::push_path;
+use drover_http1::Status;
+use drover_http1::response::push_path;
 
 /// A path that has moved: `/old /new`, `/blog/* https://blog.example.org/* 302`.
 ///

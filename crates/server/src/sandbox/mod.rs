@@ -21,7 +21,7 @@
 //! # Which directories may be read
 //!
 //! The root's path is looked up again while serving, and a deployment may have made it lead to another directory
-//! ([`Root::replaced`](mech::files::root::Root::replaced)). A rule holds for a directory, not for its name, so that the
+//! ([`Root::replaced`](drover_mech::files::root::Root::replaced)). A rule holds for a directory, not for its name, so that the
 //! new directory is readable only if it lies beneath a directory with a rule. [`links`] says which those are: the
 //! root, and for each symbolic link in its path the directory in which the link's target lies. With `current ->
 //! releases/42` that is `releases`, where 43 will be. A root that is no link has a rule for itself alone: its parent
@@ -30,7 +30,7 @@
 //! (`--symlinks any`).
 //!
 //! The rules are the second guard. The first is openat2(2), which opens nothing outside of the root
-//! ([`mech::files::root`]); it holds also for the directories beside the root that the rules leave readable.
+//! ([`drover_mech::files::root`]); it holds also for the directories beside the root that the rules leave readable.
 //!
 //! `/proc` is readable because the inodes of its directories come and go, and with them rules for parts of it. The
 //! kernel still keeps memory, environment and descriptors of other processes from a restricted one (ptrace(2)).
@@ -45,12 +45,12 @@ mod links;
 mod rules;
 
 use anyhow::{Context, bail};
+use drover_sys::socket::Address;
 use landlock::{
     Access, AccessNet, LandlockStatus, NetPort, PathBeneath, PathFd, RestrictSelfAttr,
     RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
     Scope,
 };
-use sys::socket::Address;
 use tracing::warn;
 
 use crate::Config;
@@ -188,15 +188,15 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
-    use mech::files::root::Root;
-    use sys::process::on_own_thread;
+    use drover_mech::files::root::Root;
+    use drover_sys::process::on_own_thread;
 
     use super::*;
     use crate::ContentSource;
 
     fn config(root: &Path) -> Config {
         let source = ContentSource::Directory(Arc::new(Root::open(root).unwrap()));
-        let mechanism = mech::mechanisms::auto_of_readiness().unwrap();
+        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         Config { sandbox: true, ..Config::new(source, mechanism) }
     }
 
@@ -205,7 +205,7 @@ mod tests {
         let (told, done) =
             on_own_thread(|| (Sandbox::enter(config, role, &[]).in_words, act())).unwrap();
         if told.starts_with("none: this kernel") || told.starts_with("none: Landlock is") {
-            testing::skip!("{told}");
+            drover_testing::skip!("{told}");
             return None;
         }
         assert!(told.starts_with("Landlock (ABI "), "{told}");
@@ -249,7 +249,7 @@ mod tests {
         })
         .unwrap();
         if !told.contains("no TCP bind to other ports") {
-            return testing::skip!("{told}");
+            return drover_testing::skip!("{told}");
         }
         own.unwrap();
         assert!(is_refused(bound) && is_refused(connected));

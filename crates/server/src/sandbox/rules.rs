@@ -4,10 +4,10 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use drover_mech::files::root::{Root, Symlinks};
+use drover_mech::mechanisms;
+use drover_sys::socket::Address;
 use landlock::{ABI, Access, AccessFs, BitFlags, make_bitflags};
-use mech::files::root::{Root, Symlinks};
-use mech::mechanisms;
-use sys::socket::Address;
 
 use super::links;
 use crate::Config;

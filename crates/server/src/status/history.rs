@@ -159,6 +159,6 @@ mod tests {
         assert_eq!(history.rows()[0].thread(), None);
         assert!(history.workers()[0].waits >= waits);
         tables[1].of(0).begin();
-        assert_eq!(history.rows()[0].thread(), Some(sys::process::thread_number()));
+        assert_eq!(history.rows()[0].thread(), Some(drover_sys::process::thread_number()));
     }
 }

@@ -6,12 +6,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use http1::Status;
-use mech::fileio;
-use mech::net::DispatchCounts;
+use drover_http1::Status;
+use drover_mech::fileio;
+use drover_mech::net::DispatchCounts;
+use drover_sys::process;
+use drover_sys::shared_counters::{SharedTable, TableRow};
 use serde::Serialize;
-use sys::process;
-use sys::shared_counters::{SharedTable, TableRow};
 
 /// The counters of a worker.
 #[derive(Clone, Copy, Debug)]

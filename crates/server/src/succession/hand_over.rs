@@ -6,10 +6,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use drover_sys::message_socket::MessageSocket;
+use drover_sys::process::start_thread;
+use drover_sys::waker::Waker;
 use rustix::event::{PollFd, PollFlags, poll};
-use sys::message_socket::MessageSocket;
-use sys::process::start_thread;
-use sys::waker::Waker;
 use tracing::{info, warn};
 
 use super::PATIENCE;

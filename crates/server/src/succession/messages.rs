@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use drover_sys::message_socket::{DESCRIPTORS_MOST, MessageSocket};
 use serde::{Deserialize, Serialize};
-use sys::message_socket::{DESCRIPTORS_MOST, MessageSocket};
 
 /// Servers of different numbers do not understand each other.
 pub(super) const PROTOCOL: u32 = 1;

@@ -9,7 +9,7 @@
 //!     <------------------------------------ connects
 //!     Offer, sockets --------------------->
 //!                                           Leave: only where both cannot accept at a time
-//!     its workers retire <----------------- (mech::accept::can_share)
+//!     its workers retire <----------------- (drover_mech::accept::can_share)
 //!     Left ------------------------------->
 //!                                           binds what is missing, starts its workers
 //!     <------------------------------------ Serving

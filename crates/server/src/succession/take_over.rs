@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use mech::accept::{self, Strategy};
-use mech::mechanisms::{self, Mechanism};
-use sys::message_socket::MessageSocket;
+use drover_mech::accept::{self, Strategy};
+use drover_mech::mechanisms::{self, Mechanism};
+use drover_sys::message_socket::MessageSocket;
 use tracing::info;
 
 use super::PATIENCE;

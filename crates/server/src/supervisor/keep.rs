@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use mech::accept::{self, Acceptor, Among};
-use sys::socket::Address;
+use drover_mech::accept::{self, Acceptor, Among};
+use drover_sys::socket::Address;
 use tracing::{error, info, warn};
 
 use super::process_crew::{Message, PING_EVERY, ProcessCrew, WorkerChange};
@@ -536,7 +536,7 @@ mod tests {
     /// Workers are this very program once more, which does not know the flag that makes it one.
     #[test]
     fn a_worker_that_ends_before_it_begins_is_the_end_and_says_how() {
-        let mechanism = mech::mechanisms::auto(1).unwrap();
+        let mechanism = drover_mech::mechanisms::auto(1).unwrap();
         let workers = NonZeroUsize::new(2).unwrap();
         let config = Config { workers, ..Config::new(ContentSource::Fixed(1), mechanism) };
         let error = format!("{:#}", Supervisor::start(config, Vec::new()).unwrap_err());

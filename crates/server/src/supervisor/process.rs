@@ -22,10 +22,10 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use anyhow::Context;
-use mech::accept::{self, ListenerHandle, Strategy};
-use mech::mechanisms::{self, Mechanism};
+use drover_mech::accept::{self, ListenerHandle, Strategy};
+use drover_mech::mechanisms::{self, Mechanism};
+use drover_sys::process;
 use serde::{Deserialize, Serialize};
-use sys::process;
 
 use crate::Config;
 use crate::Role;

@@ -11,9 +11,9 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use mech::accept::{Acceptor, ListenerHandle};
+use drover_mech::accept::{Acceptor, ListenerHandle};
+use drover_sys::process::{self as mech_process, ChildChange};
 use signal_hook::consts::{SIGKILL, SIGSYS};
-use sys::process::{self as mech_process, ChildChange};
 use tracing::{error, info, warn};
 
 use crate::access_log;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mech::fileio::ReadTimes;
+use drover_mech::fileio::ReadTimes;
 
 use super::Noted;
 
@@ -129,7 +129,7 @@ impl Text<'_> {
 
 #[cfg(test)]
 mod tests {
-    use http1::Status;
+    use drover_http1::Status;
 
     use super::*;
 

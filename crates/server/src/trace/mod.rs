@@ -8,10 +8,10 @@ use std::cell::RefCell;
 use std::io;
 use std::time::{Duration, Instant};
 
-use http1::Status;
-use mech::Key;
-use mech::fileio::ReadTimes;
-use mech::net::Body;
+use drover_http1::Status;
+use drover_mech::Key;
+use drover_mech::fileio::ReadTimes;
+use drover_mech::net::Body;
 
 mod file;
 mod line;

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mech::Key;
+use drover_mech::Key;
 
 use crate::proxies::client::ClientAddress;
 

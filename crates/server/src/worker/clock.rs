@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use http1::date::{self, DateText};
+use drover_http1::date::{self, DateText};
 
 /// The date of the responses. The system's clock is read once per second: the time of the
 /// loop, which the worker has anyway, tells when a second is over.

@@ -4,8 +4,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http1::{Refusal, Status};
-use mech::net::{Answer, Body, Conn, Progress};
+use drover_http1::{Refusal, Status};
+use drover_mech::net::{Answer, Body, Conn, Progress};
 use tracing::warn;
 
 use crate::lookup::pending::PendingAnswer;

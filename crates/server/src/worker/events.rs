@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mech::readiness::Event;
+use drover_mech::readiness::Event;
 use tracing::warn;
 
 /// The name and version of the format.

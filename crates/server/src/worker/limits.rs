@@ -19,7 +19,7 @@ const FOR_FILES_MOST: u64 = 1024;
 /// # Errors
 /// No descriptor is left for a connection.
 pub(crate) fn descriptors_open() -> anyhow::Result<u64> {
-    sys::process::lowest_free_descriptor()
+    drover_sys::process::lowest_free_descriptor()
         .context("cannot open another descriptor; raise the limit of open files (ulimit -n)")
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct ConnectionLimit {
 impl ConnectionLimit {
     /// The limits in a process with `sharers` workers, and `open` descriptors ([`descriptors_open`]).
     pub(crate) fn new(config: &Config, sharers: usize, open: u64) -> ConnectionLimit {
-        let limit = sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
+        let limit = drover_sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         let sharers = sharers as u64;
         let of_admin = config.admin.as_ref().map_or(0, |_| admin::DESCRIPTORS);
         // Each further site may have files watched.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::num::NonZeroU32;
 
-use mech::Key;
+use drover_mech::Key;
 
 /// The requests of one worker's connections.
 pub(crate) struct RequestCounter {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use http1::proxy_protocol;
-use mech::accept::ListenerHandle;
-use mech::fileio;
-use mech::files::open_pool::{OpenPool, OpenResults};
-use mech::files::root::Cause;
-use mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
+use drover_http1::proxy_protocol;
+use drover_mech::accept::ListenerHandle;
+use drover_mech::fileio;
+use drover_mech::files::open_pool::{OpenPool, OpenResults};
+use drover_mech::files::root::Cause;
+use drover_mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
 use tracing::{info, warn};
 
 use crate::Config;
@@ -65,7 +65,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     let WorkerPlan { trace, log, left, .. } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
-        sys::process::pin_current_thread(cpu)
+        drover_sys::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
     let options = net_options(&config).with_connections(connections);

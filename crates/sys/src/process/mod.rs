@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn an_access_is_noted_where_that_is_asked_for() {
         if let Some(obstacle) = cannot_note_access_times() {
-            return testing::skip!("{obstacle}");
+            return drover_testing::skip!("{obstacle}");
         }
         // Not in /tmp, which may be a tmpfs.
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

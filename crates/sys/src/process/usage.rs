@@ -182,7 +182,9 @@ mod tests {
     #[test]
     fn two_threads_on_one_processor_wait_for_each_other() {
         if thread_run_delay().is_none() {
-            testing::skip!("the kernel does not count how long threads wait for a processor");
+            drover_testing::skip!(
+                "the kernel does not count how long threads wait for a processor"
+            );
             return;
         }
         let cpu = usable_cpus().unwrap()[0];

@@ -191,7 +191,7 @@ mod tests {
             Ok(within) => assert_eq!(within, (4_000_000, 4_000_001)),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 assert!(!user.can_be_had() || user.assume().is_err());
-                testing::skip!("only root can become another user");
+                drover_testing::skip!("only root can become another user");
             }
             Err(error) => panic!("{error}"),
         }

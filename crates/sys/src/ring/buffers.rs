@@ -232,7 +232,7 @@ mod tests {
         const CONNECTIONS: u64 = LENT_AT_FIRST as u64 + 20;
         let mut opened = match RingWithBuffers::open(256, 512, 128, 64) {
             Ok(opened) => opened,
-            Err(error) => return testing::skip!("{error}"),
+            Err(error) => return drover_testing::skip!("{error}"),
         };
         let RingWithBuffers { ring, buffers } = &mut opened;
         let mut pairs: Vec<_> = (0..CONNECTIONS).map(|_| UnixStream::pair().unwrap()).collect();

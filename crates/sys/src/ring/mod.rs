@@ -283,7 +283,7 @@ mod tests {
         for parts in [RingParts::empty(), RingParts::READS, RingParts::SOCKETS] {
             let mut ring = match Ring::open(8, 16, parts) {
                 Ok(ring) => ring,
-                Err(reason) => return testing::skip!("{reason}"),
+                Err(reason) => return drover_testing::skip!("{reason}"),
             };
             for entry in &others {
                 // SAFETY: the name is a constant.
@@ -302,7 +302,7 @@ mod tests {
         const REQUESTS: u64 = 500;
         let mut ring = match Ring::open(2, 4, RingParts::empty()) {
             Ok(ring) => ring,
-            Err(reason) => return testing::skip!("{reason}"),
+            Err(reason) => return drover_testing::skip!("{reason}"),
         };
         for number in 0..REQUESTS {
             // SAFETY: a request to do nothing points to no memory.

@@ -3,7 +3,7 @@
 //! [`SettleRun::measure`] runs in a process of its own (`drover lab wait-queue`).
 
 use anyhow::{Context, bail};
-use mech::accept::wait_queue::Policy;
+use drover_mech::accept::wait_queue::Policy;
 use serde::{Deserialize, Serialize};
 
 use super::wait_queue::{KernelWaitQueue, WakeOutcome};

@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::thread;
 
+use drover_mech::accept::wait_queue::{Policy, WaitFlag};
+use drover_sys::syscall;
 use libc::c_ulong;
-use mech::accept::wait_queue::{Policy, WaitFlag};
 use rustix::ioctl::opcode;
-use sys::syscall;
 
 /// The device's file.
 pub const PATH: &str = "/dev/wakeq";

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use mech::Key;
-use mech::mechanisms::{self, Features, Mechanism, MechanismOptions};
-use mech::readiness::{Event, Interest, Readiness};
+use drover_mech::Key;
+use drover_mech::mechanisms::{self, Features, Mechanism, MechanismOptions};
+use drover_mech::readiness::{Event, Interest, Readiness};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

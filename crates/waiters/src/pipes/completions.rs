@@ -5,9 +5,9 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 
 use anyhow::{Context, bail};
+use drover_mech::mechanisms::Mechanism;
 use io_uring::types::SubmitArgs;
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
-use mech::mechanisms::Mechanism;
 use rustix::io::Errno;
 
 use super::tokens::Tokens;

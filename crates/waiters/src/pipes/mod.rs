@@ -13,9 +13,9 @@ mod tokens;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use mech::mechanisms::{self, Mechanism, MechanismOptions};
+use drover_mech::mechanisms::{self, Mechanism, MechanismOptions};
+use drover_sys::process;
 use serde::{Deserialize, Serialize};
-use sys::process;
 
 use completions::Completions;
 use readers::{Busy, Dispatched};

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use mech::Key;
-use mech::mechanisms::{Features, Mechanism};
-use mech::readiness::{Event, Interest, Readiness};
+use drover_mech::Key;
+use drover_mech::mechanisms::{Features, Mechanism};
+use drover_mech::readiness::{Event, Interest, Readiness};
 
 use super::tokens::Tokens;
 use super::{PipeRun, Reader, Round};

@@ -3,9 +3,9 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::RangeInclusive;
 
+use drover_http1::coding::ContentCoding;
 use flate2::read::MultiGzDecoder;
 use flate2::{Compression, write::GzEncoder};
-use http1::coding::ContentCoding;
 
 /// Bytes that are read or written at once.
 const BUFFER: usize = 64 * 1024;

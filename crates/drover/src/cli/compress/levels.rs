@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use http1::coding::ContentCoding;
+use drover_http1::coding::ContentCoding;
 
 /// The name of a coding in flags and summaries: the ending of its files, without the dot.
 pub(super) fn short_name(coding: ContentCoding) -> &'static str {

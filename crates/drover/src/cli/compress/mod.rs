@@ -22,15 +22,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
+use drover_http1::coding::ContentCoding;
+use drover_lab::site::size_words;
+use drover_mech::files::root::Root;
+use drover_usage::{UsageError, size};
 use globset::Glob;
-use http1::coding::ContentCoding;
-use lab::site::size_words;
-use mech::files::root::Root;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
-use usage::{UsageError, size};
 
 use super::count;
 use super::stdout::stdout;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use mech::files::root::{Cause, FileKind, Root, Stamp};
+use drover_mech::files::root::{Cause, FileKind, Root, Stamp};
 use rustix::fs::{Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 

@@ -2,10 +2,10 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use http1::coding::ContentCoding;
+use drover_http1::coding::ContentCoding;
+use drover_lab::report::model::words::counted;
+use drover_lab::site::size_words;
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::report::model::words::counted;
-use lab::site::size_words;
 use tracing::info;
 
 use super::levels::short_name;

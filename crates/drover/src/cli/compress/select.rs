@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use drover_http1::coding::ContentCoding;
+use drover_http1::mime;
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
-use http1::coding::ContentCoding;
-use http1::mime;
 
 /// Reads a pattern: as in a .gitignore, a pattern without a slash means names at any depth, others begin at DIR.
 /// `*` and `?` stand for no slash, `**` for any number of folders.

@@ -4,8 +4,8 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use http1::coding::ContentCoding;
-use mech::files::root::{Cause, FileKind, Root};
+use drover_http1::coding::ContentCoding;
+use drover_mech::files::root::{Cause, FileKind, Root};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
@@ -227,7 +227,7 @@ fn state(
         }
     };
     let (sibling, stamp) = (open.stamp, &original.stamp);
-    let time = |stamp: &mech::files::root::Stamp| (stamp.modified, stamp.modified_nanos);
+    let time = |stamp: &drover_mech::files::root::Stamp| (stamp.modified, stamp.modified_nanos);
     if time(&sibling) == time(stamp) && sibling.changed >= stamp.changed {
         return Ok(SiblingState::Current);
     }

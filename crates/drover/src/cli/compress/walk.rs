@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 
-use http1::coding::ContentCoding;
-use http1::path::WELL_KNOWN;
-use mech::files::root::{FileKind, Root};
+use drover_http1::coding::ContentCoding;
+use drover_http1::path::WELL_KNOWN;
+use drover_mech::files::root::{FileKind, Root};
 use rustix::fs::{AtFlags, Dir, FileType};
 
 use super::encode;

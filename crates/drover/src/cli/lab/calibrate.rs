@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
-use lab::analysis::FEWEST_ROUNDS;
-use lab::analysis::decision::power::POWER;
-use lab::calibrate::{self, Calibration};
-use lab::model::{Level, Mark, Sample};
-use lab::plan::Overrides;
-use lab::record::{MeasuredExperiment, SessionRecord};
-use lab::spec::Experiment;
-use lab::spec::factor::CASE;
+use drover_lab::analysis::FEWEST_ROUNDS;
+use drover_lab::analysis::decision::power::POWER;
+use drover_lab::calibrate::{self, Calibration};
+use drover_lab::model::{Level, Mark, Sample};
+use drover_lab::plan::Overrides;
+use drover_lab::record::{MeasuredExperiment, SessionRecord};
+use drover_lab::spec::Experiment;
+use drover_lab::spec::factor::CASE;
 
 use super::OUT;
 use super::session::own::OwnSession;
 use super::session::settings;
 use crate::cli::share;
 use crate::cli::stdout::stdout;
-use usage::duration;
+use drover_usage::duration;
 
 /// The longest window of the first look. The first look only has to find what a request costs.
 const LOOK: Duration = Duration::from_millis(500);
@@ -183,9 +183,9 @@ fn what_is_wrong(record: &SessionRecord) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lab::journal::{Environment, Header};
-    use lab::plan::Plan;
-    use lab::record::RecordedSession;
+    use drover_lab::journal::{Environment, Header};
+    use drover_lab::plan::Plan;
+    use drover_lab::record::RecordedSession;
 
     use super::*;
 
@@ -203,9 +203,9 @@ mod tests {
             estimate_s: 1.0,
         };
         let environment = Environment::default();
-        let header = Header { schema: lab::journal::SCHEMA.to_owned(), plan, environment };
+        let header = Header { schema: drover_lab::journal::SCHEMA.to_owned(), plan, environment };
         let session = RecordedSession {
-            schema: lab::record::SCHEMA.to_owned(),
+            schema: drover_lab::record::SCHEMA.to_owned(),
             version: "0.1.0".to_owned(),
             command: Vec::new(),
             preset: calibrate::PRESET.to_owned(),

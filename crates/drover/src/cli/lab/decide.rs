@@ -7,26 +7,26 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use lab::analysis::FEWEST_ROUNDS;
-use lab::decide::fit::{self, Look, RunExtent, TimeBudget, Wanted};
-use lab::decide::{
+use drover_lab::analysis::FEWEST_ROUNDS;
+use drover_lab::decide::fit::{self, Look, RunExtent, TimeBudget, Wanted};
+use drover_lab::decide::{
     self, Axis, Candidates, DecideRequest, Decision, Lifetime, Question, ResponseKind,
     ScaledQuestion,
 };
-use lab::hash::hash_bytes;
-use lab::model::Sample;
-use lab::plan::Overrides;
-use lab::plan::limits::MachineLimits;
-use lab::report::terminal;
-use lab::site::SampledFiles;
-use lab::spec::{Experiment, Faults};
+use drover_lab::hash::hash_bytes;
+use drover_lab::model::Sample;
+use drover_lab::plan::Overrides;
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::report::terminal;
+use drover_lab::site::SampledFiles;
+use drover_lab::spec::{Experiment, Faults};
 
 use super::OUT;
 use super::session::own::OwnSession;
 use super::session::settings;
 use crate::cli::stdout::stdout;
 use crate::cli::{count, share};
-use usage::{UsageError, duration, size};
+use drover_usage::{UsageError, duration, size};
 
 /// The columns of the answer.
 const WIDTH: usize = 80;

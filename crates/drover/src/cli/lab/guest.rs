@@ -6,12 +6,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use usage::UsageError;
-use vm::boot::Machine;
-use vm::packages::Kernel;
-use vm::resident::{ResidentGuest, run_in};
-use vm::run::Guest;
-use vm::{modules, tools};
+use drover_usage::UsageError;
+use drover_vm::boot::Machine;
+use drover_vm::packages::Kernel;
+use drover_vm::resident::{ResidentGuest, run_in};
+use drover_vm::run::Guest;
+use drover_vm::{modules, tools};
 
 use crate::cli::stdout::stdout;
 

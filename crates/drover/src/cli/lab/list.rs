@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::time::Duration;
 
-use lab::model::Level;
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::report::model::words::counted;
-use lab::spec::factor::CASE;
-use lab::spec::{Experiment, Preset};
+use drover_lab::model::Level;
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::report::model::words::counted;
+use drover_lab::spec::factor::CASE;
+use drover_lab::spec::{Experiment, Preset};
 
 use crate::cli::stdout::stdout;
-use usage::duration::in_words;
+use drover_usage::duration::in_words;
 
 /// Flags of `drover lab list`.
 #[derive(Debug, clap::Args)]

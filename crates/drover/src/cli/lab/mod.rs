@@ -15,10 +15,10 @@ mod versus;
 
 use std::path::Path;
 
-use lab::spec::{Experiment, Faults, built_in};
+use drover_lab::spec::{Experiment, Faults, built_in};
 
 use crate::cli::faults::refuse;
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// The default folder of sessions.
 const OUT: &str = "drover-lab";
@@ -146,7 +146,7 @@ fn experiment(name: &str) -> Result<Result<Experiment, Faults>, UsageError> {
             format!("'{name}' is neither a file nor a built-in experiment; those are {names}");
         return Err(UsageError::new(message));
     }
-    Ok(lab::spec::read(path))
+    Ok(drover_lab::spec::read(path))
 }
 
 /// The command line, for the record.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use lab::record::SessionRecord;
+use drover_lab::record::SessionRecord;
 
 use crate::cli::stdout::stdout;
 
@@ -18,9 +18,10 @@ pub(super) struct Args {
 
 /// Runs `drover lab report`.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let folder = lab::session::newest(&args.folder);
+    let folder = drover_lab::session::newest(&args.folder);
     let folder = folder.ok_or_else(|| super::no_session(&args.folder))?;
     let record = SessionRecord::read(&folder)?;
-    let page = lab::report::write(&folder, None, &record).context("cannot write the report")?;
+    let page =
+        drover_lab::report::write(&folder, None, &record).context("cannot write the report")?;
     Ok(writeln!(stdout(), "Report: {}", page.display())?)
 }

@@ -6,11 +6,11 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lab::model::Level;
-use lab::plan::Overrides;
-use lab::plan::limits::MachineLimits;
-use lab::session::{Planned, Session, SessionRequest};
-use lab::spec::experiment::QUICK;
+use drover_lab::model::Level;
+use drover_lab::plan::Overrides;
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::session::{Planned, Session, SessionRequest};
+use drover_lab::spec::experiment::QUICK;
 
 use super::OUT;
 use super::guest;
@@ -18,8 +18,8 @@ use super::session::live::Live;
 use super::session::{conclude, conduct, settings, verdict};
 use crate::cli::auto_or::OnOff;
 use crate::cli::count;
-use usage::UsageError;
-use usage::duration;
+use drover_usage::UsageError;
+use drover_usage::duration;
 
 /// Flags of `drover lab run`.
 #[derive(Debug, clap::Args)]
@@ -201,7 +201,7 @@ fn resumed(
     limits: &MachineLimits,
 ) -> anyhow::Result<(Session, PathBuf)> {
     let place = folder.or(args.out.as_deref()).unwrap_or(Path::new(OUT));
-    let folder = lab::session::newest(place).ok_or_else(|| super::no_session(place))?;
+    let folder = drover_lab::session::newest(place).ok_or_else(|| super::no_session(place))?;
     let rounds = args.repeats.map(NonZeroU32::get);
     let session = Session::resume(&folder, rounds, args.budget, limits)
         .map_err(|why| UsageError::new(format!("{}: {why}", folder.display())))?;

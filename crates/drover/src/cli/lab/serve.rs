@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use lab::report::{PAGE, PROGRESS};
-use mech::files::root::Root;
+use drover_lab::report::{PAGE, PROGRESS};
+use drover_mech::files::root::Root;
 
 use super::session::progress_file::remove_if_dead;
 use crate::cli::stdout::stdout;
-use server::{Config, ContentSource, Role, Server, StopSignals};
+use drover_server::{Config, ContentSource, Role, Server, StopSignals};
 
 /// Flags of `drover lab serve`.
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 /// What the kernel says of the folder, the address and the mechanism.
 pub(super) fn start(folder: &Path, listen: SocketAddr) -> anyhow::Result<Server> {
     let root = Root::open(folder).with_context(|| format!("cannot open {}", folder.display()))?;
-    let mechanism = mech::mechanisms::auto(1).context("no mechanism works here")?;
+    let mechanism = drover_mech::mechanisms::auto(1).context("no mechanism works here")?;
     let source = ContentSource::Directory(Arc::new(root));
     Server::start(Config { listen: vec![listen.into()], ..Config::new(source, mechanism) })
 }

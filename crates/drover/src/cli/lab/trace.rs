@@ -9,8 +9,8 @@ use anyhow::Context;
 
 use crate::cli::stdout::stdout;
 use crate::trace_report::{self, TraceFile};
-use usage::UsageError;
-use usage::duration;
+use drover_usage::UsageError;
+use drover_usage::duration;
 
 /// Flags of `drover lab trace`.
 #[derive(Debug, clap::Args)]

@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use lab::plan::Overrides;
-use lab::spec::Faults;
-use lab::versus::{self, Comparison, Rates};
+use drover_lab::plan::Overrides;
+use drover_lab::spec::Faults;
+use drover_lab::versus::{self, Comparison, Rates};
 
 use super::OUT;
 use super::session::own::OwnSession;
 use super::session::settings;
 use crate::cli::stdout::stdout;
-use usage::UsageError;
-use usage::{duration, size};
+use drover_usage::UsageError;
+use drover_usage::{duration, size};
 
 /// The longest window of the first look. The first look only has to find how many requests the servers can answer.
 const LOOK: Duration = Duration::from_millis(300);

@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
-use mech::mechanisms::Features;
+use drover_mech::mechanisms::Features;
 
 use super::config::{self, FlagValues, SettingNotes};
 use super::flags::Args;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
-use server::{Listen, MechanismAndStrategy, Role, Server};
+use drover_server::{Listen, MechanismAndStrategy, Role, Server};
 
 /// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {

@@ -5,11 +5,11 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use mech::accept::Strategy;
-use mech::accept::wait_queue::Policy;
-use mech::fileio::{self, Backend};
-use mech::mechanisms::{DevPollModel, Mechanism};
-use mech::net::AcceptBatch;
+use drover_mech::accept::Strategy;
+use drover_mech::accept::wait_queue::Policy;
+use drover_mech::fileio::{self, Backend};
+use drover_mech::mechanisms::{DevPollModel, Mechanism};
+use drover_mech::net::AcceptBatch;
 
 use super::hosts::HostFlag;
 use super::proxy_flags::ProxyFlags;
@@ -21,9 +21,9 @@ use crate::cli::auto_or::{
     AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::{unix_socket, with_host};
-use server::{AccessLogForm, Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
-use sys::process::OrdinaryUser;
-use usage::{duration, size};
+use drover_server::{AccessLogForm, Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
+use drover_sys::process::OrdinaryUser;
+use drover_usage::{duration, size};
 
 /// With --revalidate inotify: how often a kept file is checked even though no change was reported, unless the user
 /// says.

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 
 use clap::builder::BoolValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
-use server::HostPattern;
+use drover_server::HostPattern;
 
 use super::site_flags::{SYMLINKS, SiteFlags};
 use crate::cli::mistake;
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// The flag, and the key of the tables.
 pub(super) const HOST: &str = "host";

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::bail;
-use server::{ForwardedField, Proxies, TrustedProxies};
-use usage::UsageError;
+use drover_server::{ForwardedField, Proxies, TrustedProxies};
+use drover_usage::UsageError;
 
 /// The group of flags in `drover serve --help`.
 const SERVING: &str = "Serving";

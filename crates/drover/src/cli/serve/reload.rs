@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use clap::ArgMatches;
-use server::{Auth, NextConfig, Reloader};
-use sys::socket::Address;
-use usage::UsageError;
+use drover_server::{Auth, NextConfig, Reloader};
+use drover_sys::socket::Address;
+use drover_usage::UsageError;
 
 use super::flags::Args;
 use super::{Planned, config, status, tuned};

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use http1::{HeadLimits, request};
-use usage::size;
+use drover_http1::{HeadLimits, request};
+use drover_usage::size;
 
 /// The group of flags for limits in `drover serve --help`.
 pub(super) const LIMITS: &str = "Limits";

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use server::{
+use drover_server::{
     AllowedOrigin, CachePolicy, Config, Cors, EarlyHint, ErrorPage, HeaderRule, private_to_users,
     security_headers,
 };
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// The group of these flags in the help.
 pub(super) const SERVING: &str = "Serving";

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
-use mech::files::root::Symlinks;
-use server::{Auth, ContentSource, HeaderRule, Redirect, SiteSettings};
+use drover_mech::files::root::Symlinks;
+use drover_server::{Auth, ContentSource, HeaderRule, Redirect, SiteSettings};
 
 use super::response_flags::{ResponseFlags, SERVING};
 

@@ -13,11 +13,11 @@ use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use lab::hash::hash_bytes;
-use lab::journal::Environment;
-use mech::accept;
-use mech::fileio;
-use mech::mechanisms::{self, Features, Mechanism};
+use drover_lab::hash::hash_bytes;
+use drover_lab::journal::Environment;
+use drover_mech::accept;
+use drover_mech::fileio;
+use drover_mech::mechanisms::{self, Features, Mechanism};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{debug, info};

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use lab::document::quoted;
-use lab::journal::Environment;
-use lab::report::terminal::wrapped;
-use lab::tune::{self, Knob, Ruling};
+use drover_lab::document::quoted;
+use drover_lab::journal::Environment;
+use drover_lab::report::terminal::wrapped;
+use drover_lab::tune::{self, Knob, Ruling};
 
 /// The columns of the file.
 const WIDTH: usize = 80;
@@ -45,7 +45,7 @@ pub(super) fn text(head: &FileHeader, rulings: &[Ruling], output: &Path) -> Stri
 
 impl FileHeader {
     fn write(&self, text: &mut String, output: &Path) {
-        let took = usage::duration::in_words(self.took);
+        let took = drover_usage::duration::in_words(self.took);
         let name = Path::new(output.file_name().unwrap_or(output.as_os_str())).display();
         let written = format!(
             "Written by 'drover tune {}' on {}, in {took}. To use it: drover serve --config {name}",
@@ -113,8 +113,8 @@ fn comment(out: &mut String, first: &str, text: &str) {
 mod tests {
     use std::rc::Rc;
 
-    use lab::document::{Node, SourceText};
-    use lab::tune::RulingReason;
+    use drover_lab::document::{Node, SourceText};
+    use drover_lab::tune::RulingReason;
 
     use super::*;
 

@@ -5,16 +5,16 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use drover_lab::decide::fit::{TimeBudget, Wanted};
+use drover_lab::model::Sample;
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::run::{RunEnd, RunEvent, Unkept};
+use drover_lab::session::SessionSettings;
+use drover_lab::spec::Experiment;
+use drover_lab::tune::experiment::{experiment, moderate};
+use drover_lab::tune::{self, Contender, Contest, Knob, Ruling, Step, TakenFlags, TuneContext};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::decide::fit::{TimeBudget, Wanted};
-use lab::model::Sample;
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::run::{RunEnd, RunEvent, Unkept};
-use lab::session::SessionSettings;
-use lab::spec::Experiment;
-use lab::tune::experiment::{experiment, moderate};
-use lab::tune::{self, Contender, Contest, Knob, Ruling, Step, TakenFlags, TuneContext};
 use serde_json::{Value, json};
 
 use crate::cli::stdout::stdout;
@@ -219,7 +219,7 @@ impl<'b> Bench<'b> {
     }
 
     fn tell(&self, text: &str) {
-        let left = usage::duration::in_words(self.left());
+        let left = drover_usage::duration::in_words(self.left());
         match &self.bar {
             Some(bar) => bar.set_message(format!("{text}; at most {left} left")),
             // An error of stderr is ignored: there is no other place for the message.

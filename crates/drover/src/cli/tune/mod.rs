@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
-use lab::decide::fit::Wanted;
-use lab::journal::Environment;
-use lab::plan::limits::MachineLimits;
-use lab::report::terminal::wrapped;
-use lab::site::{Bounds, SampledFiles};
-use lab::tune::{self, Knob, Ruling, TakenFlags, TuneContext};
+use drover_lab::decide::fit::Wanted;
+use drover_lab::journal::Environment;
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::report::terminal::wrapped;
+use drover_lab::site::{Bounds, SampledFiles};
+use drover_lab::tune::{self, Knob, Ruling, TakenFlags, TuneContext};
 
 use super::count;
 use super::lab::session::settings;
 use super::serve::Tuned;
 use super::stdout::stdout;
+use drover_usage::UsageError;
+use drover_usage::duration;
 use file::FileHeader;
 use measure::{Bench, TuneRequest};
-use usage::UsageError;
-use usage::duration;
 
 /// The width of the output, in columns.
 const WIDTH: usize = 80;

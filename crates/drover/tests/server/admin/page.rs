@@ -1,7 +1,7 @@
 //! The live page: whole without a script, and in a browser, if one is installed.
 
+use drover_testing::browser::{Browser, DRIVER, PROGRAMS};
 use serde_json::{Value, json};
-use testing::browser::{Browser, DRIVER, PROGRAMS};
 
 use super::{PROCESSES, THREADS, get, once, watched};
 use crate::harness::{Site, request};
@@ -36,7 +36,7 @@ fn a_browser_shows_what_the_server_does_without_an_error() {
     site.file("a", "hello");
     site.sparse("large", 64 << 20);
     let Some(browser) = Browser::start().unwrap() else {
-        return testing::skip!("no Chromium ({}) or no {DRIVER}", PROGRAMS.join(", "));
+        return drover_testing::skip!("no Chromium ({}) or no {DRIVER}", PROGRAMS.join(", "));
     };
     let run = |script: &str| browser.run(script, &[]).unwrap();
     let shown = |key: &str| {
@@ -88,7 +88,7 @@ fn a_browser_shows_what_the_server_does_without_an_error() {
 fn a_browser_without_scripts_shows_the_newest_numbers() {
     let (server, admin) = watched(&Site::new(), &[]);
     let Some(browser) = Browser::start().unwrap() else {
-        return testing::skip!("no Chromium ({}) or no {DRIVER}", PROGRAMS.join(", "));
+        return drover_testing::skip!("no Chromium ({}) or no {DRIVER}", PROGRAMS.join(", "));
     };
     browser.command("Emulation.setScriptExecutionDisabled", &json!({ "value": true })).unwrap();
     browser.open(&format!("http://{admin}/status")).unwrap();

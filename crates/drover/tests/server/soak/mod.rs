@@ -61,7 +61,7 @@ impl SoakPlan {
         let is_long = seconds >= 120;
         let rounds = if is_long { (seconds / 100).max(4) } else { 5 };
         // The clients are in other processes, so that each has descriptors of its own. 2,000 of the server's are for others.
-        sys::process::raise_open_files_limit().unwrap();
+        drover_sys::process::raise_open_files_limit().unwrap();
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         SoakPlan {
             rounds,

@@ -4,8 +4,8 @@
 //! list in a file has to be longer for it. It happens before names and placeholders are checked, so that
 //! each mechanism is a subject like any other.
 
+use drover_mech::{accept, fileio, mechanisms};
 use indexmap::IndexMap;
-use mech::{accept, fileio, mechanisms};
 
 use crate::document::{KeyEntry, Node, Value};
 
@@ -125,7 +125,7 @@ mod tests {
             "['poll', 'others', 'select']",
         );
         let experiment = experiment.unwrap();
-        let all: Vec<&str> = mech::mechanisms::ALL.iter().map(|it| it.name).collect();
+        let all: Vec<&str> = drover_mech::mechanisms::ALL.iter().map(|it| it.name).collect();
         assert_eq!(experiment.subject.len(), all.len());
         let preset = experiment.presets["quick"].subjects.as_deref().unwrap();
         assert_eq!((preset[0].as_str(), preset.last().unwrap().as_str()), ("poll", "select"));

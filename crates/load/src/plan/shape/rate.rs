@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use usage::{count, duration};
+use drover_usage::{count, duration};
 
 /// A rate that may change with time, as it is written; per second, of all workers together.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
-use usage::duration;
+use drover_usage::duration;
 
 /// How a connection spaces its calls. A session, in httperf's words, is a connection that makes a
 /// number of calls in bursts, and rests between them.

@@ -16,9 +16,9 @@ mod window;
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
-use mech::Key;
-use mech::mechanisms::Features;
-use mech::net::Net;
+use drover_mech::Key;
+use drover_mech::mechanisms::Features;
+use drover_mech::net::Net;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::account::counts::Account;
@@ -275,7 +275,7 @@ impl<'n> Worker<'n> {
 mod tests {
     use std::time::Duration;
 
-    use mech::net::{Executor, NetOptions};
+    use drover_mech::net::{Executor, NetOptions};
 
     use super::testing::{options, starts};
     use super::*;

@@ -34,8 +34,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use mech::Key;
-use mech::net::Net;
+use drover_mech::Key;
+use drover_mech::net::Net;
 use rand::seq::SliceRandom;
 
 use crate::plan::shape::Starts;
@@ -260,7 +260,7 @@ impl<'n> StartQueue<'n> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use mech::net::NetOptions;
+    use drover_mech::net::NetOptions;
     use proptest::prelude::*;
 
     use super::*;

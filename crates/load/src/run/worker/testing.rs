@@ -25,6 +25,6 @@ pub(super) fn options() -> LoadOptions {
         }),
         duration: Some(Duration::from_secs(1)),
         timeout: Duration::from_secs(1),
-        ..LoadOptions::new(asked, mech::mechanisms::auto_of_readiness().unwrap())
+        ..LoadOptions::new(asked, drover_mech::mechanisms::auto_of_readiness().unwrap())
     }
 }

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
 use super::interrupt;
-use sys::process;
+use drover_sys::process;
 
 /// A call that accepts one connection. The argument is `stop`. With `false`, the call blocks until a
 /// connection comes. With `true`, the call does not block, and returns `None` when the backlog is empty.

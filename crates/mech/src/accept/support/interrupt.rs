@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use sys::syscall;
+use drover_sys::syscall;
 
 const SIGNAL: libc::c_int = libc::SIGURG;
 

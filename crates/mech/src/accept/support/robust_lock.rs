@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-use sys::process;
-use sys::shared_counters::{SharedTable, TableKind, TableRow};
-use sys::syscall;
+use drover_sys::process;
+use drover_sys::shared_counters::{SharedTable, TableKind, TableRow};
+use drover_sys::syscall;
 
 /// The bits of the word that hold the number of the lock's holder. Only the kernel sets
 /// `FUTEX_OWNER_DIED`.

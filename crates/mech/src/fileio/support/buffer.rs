@@ -93,7 +93,7 @@ impl Drop for Taken {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sys::waker::Waker;
+    use drover_sys::waker::Waker;
 
     #[test]
     fn memory_that_is_not_to_be_had_is_an_error_and_given_back() {

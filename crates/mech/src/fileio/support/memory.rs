@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::thread_pool::lock;
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// The memory that reads share; see [`crate::fileio::FileIoOptions::read_memory`].
 #[derive(Debug)]
@@ -48,10 +48,10 @@ impl ReadMemory {
     }
 
     /// The default bound of each of `processes` worker processes: an eighth of the memory that the
-    /// process may use ([`sys::process::memory_limit`]), at most 256 MiB, divided by `processes`.
+    /// process may use ([`drover_sys::process::memory_limit`]), at most 256 MiB, divided by `processes`.
     #[must_use]
     pub fn of_process(processes: usize) -> Arc<ReadMemory> {
-        let all = sys::process::memory_limit().map_or(MOST, |limit| (limit / 8).min(MOST));
+        let all = drover_sys::process::memory_limit().map_or(MOST, |limit| (limit / 8).min(MOST));
         ReadMemory::of(all / processes.max(1) as u64)
     }
 

@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
-use sys::process::start_thread;
-use sys::waker::Waker;
+use drover_sys::process::start_thread;
+use drover_sys::waker::Waker;
 
 /// An eventfd that ends the wait of one worker. The backends `uring` and `linux-aio` have one each.
 pub(crate) struct Notifier(NotifyMethod);

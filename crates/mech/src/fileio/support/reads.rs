@@ -23,8 +23,8 @@ use crate::fileio::support::page_cache;
 use crate::fileio::support::times::{ReadTimes, Span};
 use crate::fileio::{FileIo, FileIoCounts, FileIoOptions, Sent, Transfer, sendfile, truncated};
 use crate::key::Key;
-use sys::socket::send_vectored;
-use sys::waker::Waker;
+use drover_sys::socket::send_vectored;
+use drover_sys::waker::Waker;
 
 /// A way to read files on other threads or in the kernel. Each worker has a reader of its own.
 pub(crate) trait Reader {

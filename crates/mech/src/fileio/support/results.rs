@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::fileio::support::reads::Ended;
 use crate::thread_pool::lock;
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// The results for one worker that the worker has not taken yet.
 pub(crate) struct ReadResults {

@@ -36,7 +36,7 @@ fn small_files_come_with_their_bytes_if_asked_for() {
         Ok(open) => assert_eq!(open.content.as_deref(), Some(&b"abc"[..])),
         Err(error) => {
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-            testing::skip!("this file system or kernel cannot say what is at hand");
+            drover_testing::skip!("this file system or kernel cannot say what is at hand");
         }
     }
     assert_eq!(Cause::of(&root.open_as(b"b", options).unwrap_err()), Cause::Missing);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::net::Conn;
 use crate::net::state::Inner;
-use sys::socket::{Delivered, delivered};
+use drover_sys::socket::{Delivered, delivered};
 
 /// The lowest rate at which a peer may take what is sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,7 +35,7 @@ impl SendBudget {
         match fixed.map(NonZeroU64::get) {
             Some(bytes) => SendBudget { in_a_round: bytes, least: bytes, most: bytes },
             None => {
-                let in_a_round = CACHES_HELD * sys::process::second_level_cache();
+                let in_a_round = CACHES_HELD * drover_sys::process::second_level_cache();
                 SendBudget { in_a_round, least: LEAST, most: MOST }
             }
         }

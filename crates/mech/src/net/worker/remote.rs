@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::key::Key;
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// What a worker has done for other threads.
 #[derive(Default)]

@@ -6,10 +6,10 @@ use std::mem::size_of;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use drover_sys::syscall;
 use libc::{c_ulong, pollfd};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::ioctl::opcode;
-use sys::syscall;
 
 use crate::readiness::support::pollfd::as_bytes;
 

@@ -29,7 +29,7 @@ fn entry(fd: &impl AsRawFd, events: i16) -> libc::pollfd {
 fn on_device(slots: u64, case: impl FnOnce(&mut EpollDevice)) {
     match EpollDevice::open(slots) {
         Ok(mut device) => case(&mut device),
-        Err(error) => testing::skip!("devepoll: {error}"),
+        Err(error) => drover_testing::skip!("devepoll: {error}"),
     }
 }
 

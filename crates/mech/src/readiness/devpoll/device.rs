@@ -9,8 +9,8 @@ use std::mem::size_of;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use drover_sys::syscall;
 use memmap2::{MmapOptions, MmapRaw};
-use sys::syscall;
 
 use super::PollFd;
 use crate::mechanism::DevPollModel;

@@ -175,7 +175,7 @@ fn descriptors_may_be_closed_copied_and_used_again_at_any_moment() {
 #[test]
 fn with_hints_the_device_asks_those_files_alone_that_have_changed() {
     if !is_real() {
-        return testing::skip!("this kernel has no /dev/poll (kernel/devpoll)");
+        return drover_testing::skip!("this kernel has no /dev/poll (kernel/devpoll)");
     }
     let models = [DevPollModel::empty(), DevPollModel::HINTS, DevPollModel::READY_LIST];
     for (model, expected) in models.into_iter().zip([100, 1, 1]) {
@@ -202,7 +202,7 @@ fn with_hints_the_device_asks_those_files_alone_that_have_changed() {
 #[test]
 fn what_could_not_be_reported_is_reported_by_the_next_wait() {
     if !is_real() {
-        return testing::skip!("this kernel has no /dev/poll (kernel/devpoll)");
+        return drover_testing::skip!("this kernel has no /dev/poll (kernel/devpoll)");
     }
     for model in [DevPollModel::empty(), DevPollModel::HINTS, DevPollModel::READY_LIST] {
         let mut device = KernelDevice::open(8, model).unwrap();

@@ -32,7 +32,7 @@ fn alone() -> MutexGuard<'static, ()> {
 fn has_device() -> bool {
     let found = super::super::support::signal_device::exists();
     if !found {
-        testing::skip!("this kernel has no /dev/sigperfd (kernel/sigperfd)");
+        drover_testing::skip!("this kernel has no /dev/sigperfd (kernel/sigperfd)");
     }
     found
 }

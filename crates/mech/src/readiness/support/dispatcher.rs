@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::key::Key;
 use crate::mechanism::{Features, Mechanism, MechanismOptions};
 use crate::readiness::{Batch, Event, Interest, Readiness};
-use sys::waker::Waker;
+use drover_sys::waker::Waker;
 
 /// An open mechanism, and the [`Waker`] by which other threads end its wait.
 ///

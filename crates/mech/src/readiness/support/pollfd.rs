@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::readiness::{Interest, Ready};
-use sys::syscall;
+use drover_sys::syscall;
 
 /// The bits for an interest. `POLLRDHUP` is set only together with `POLLIN`: otherwise each wait would report
 /// a half-close, even to an owner that does not read.

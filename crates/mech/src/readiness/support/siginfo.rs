@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use sys::syscall;
+use drover_sys::syscall;
 
 /// The fields of a siginfo that are used, from sigtimedwait(2) or a signalfd.
 #[derive(Clone, Copy, Debug)]

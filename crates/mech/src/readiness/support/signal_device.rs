@@ -6,7 +6,7 @@ use std::mem::size_of;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use sys::syscall;
+use drover_sys::syscall;
 
 use super::siginfo::{Signal, Taken, empty_siginfo};
 

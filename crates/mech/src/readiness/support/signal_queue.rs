@@ -36,8 +36,8 @@ use crate::key::Key;
 use crate::mechanism::MechanismOptions;
 use crate::readiness::support::pollfd;
 use crate::readiness::{Batch, Event, Interest};
-use sys::syscall;
-use sys::waker::Waker;
+use drover_sys::syscall;
+use drover_sys::waker::Waker;
 
 /// The signal of a wake. A standard signal needs no room in the queue, so the kernel never refuses to send it,
 /// and merges several into one. The default action of SIGWINCH is to be ignored, so a wake that arrives after

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::siginfo::{Signal, empty_siginfo, poll_bits};
 use super::signal_device::SignalDevice;
 use super::signal_queue::{SignalQueue, signals};
-use sys::syscall;
+use drover_sys::syscall;
 
 /// A buffer of records, and a signalfd(2) if the queue has no device.
 ///

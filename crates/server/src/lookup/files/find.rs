@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http1::conditional::ListField;
-use http1::path::{self, Resolved};
-use http1::{Refusal, Status};
+use drover_http1::conditional::ListField;
+use drover_http1::path::{self, Resolved};
+use drover_http1::{Refusal, Status};
 
 use super::{Lookup, LookupContext, Requester, SiteFiles, WantedFile, without_query};
 use crate::lookup::candidates::{NameCandidate, RequestedName};

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
-use lab::compare::history::{self, History, HistoryEntry, Since};
-use lab::record::SessionRecord;
-use usage::UsageError;
+use drover_lab::compare::history::{self, History, HistoryEntry, Since};
+use drover_lab::record::SessionRecord;
+use drover_usage::UsageError;
 
 use super::{Args, check_metrics, judge, write_json};
 use crate::cli::stdout::stdout;

@@ -7,12 +7,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use lab::compare::history::Since;
-use lab::compare::{self, Condition, SessionComparison};
-use lab::record::SessionRecord;
+use drover_lab::compare::history::Since;
+use drover_lab::compare::{self, Condition, SessionComparison};
+use drover_lab::record::SessionRecord;
 
 use crate::cli::stdout::stdout;
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// How many cells the message of a condition names.
 const NAMED: usize = 5;
@@ -94,7 +94,7 @@ fn write_json(args: &Args, result: &impl serde::Serialize) -> anyhow::Result<()>
 
 /// Reads the session of a folder.
 fn read(folder: &Path) -> anyhow::Result<SessionRecord> {
-    let session = lab::session::newest(folder).ok_or_else(|| {
+    let session = drover_lab::session::newest(folder).ok_or_else(|| {
         UsageError::new(format!(
             "there is no session in '{}': sessions are folders that 'drover lab' has written; servers are \
              compared by 'drover lab versus'",

@@ -13,15 +13,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use lab::process::Interrupt;
-use lab::report::PAGE;
-use lab::session::SessionClock;
+use drover_lab::process::Interrupt;
+use drover_lab::report::PAGE;
+use drover_lab::session::SessionClock;
 
 use super::progress_file::{Contents, ProgressFile};
 use crate::cli::lab::serve;
 use crate::cli::stdout::stdout;
-use server::Server;
-use usage::duration::in_words;
+use drover_server::Server;
+use drover_usage::duration::in_words;
 
 /// How often a session that has ended looks whether its reader has, too.
 const LOOK: Duration = Duration::from_millis(200);

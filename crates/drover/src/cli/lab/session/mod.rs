@@ -9,19 +9,19 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use lab::analysis::FEWEST_ROUNDS;
-use lab::journal::JournalError;
-use lab::process::Interrupt;
-use lab::report::model::Report;
-use lab::report::model::words::counted;
-use lab::report::terminal;
-use lab::session::{Session, SessionOutcome, SessionSettings};
+use drover_lab::analysis::FEWEST_ROUNDS;
+use drover_lab::journal::JournalError;
+use drover_lab::process::Interrupt;
+use drover_lab::report::model::Report;
+use drover_lab::report::model::words::counted;
+use drover_lab::report::terminal;
+use drover_lab::session::{Session, SessionOutcome, SessionSettings};
 
 use crate::cli::stdout::stdout;
+use drover_usage::UsageError;
+use drover_usage::duration::in_words;
 use live::Live;
 use progress::ProgressPrinter;
-use usage::UsageError;
-use usage::duration::in_words;
 
 /// The folder, in the folder of all sessions, that keeps the files to be served.
 const POOLS: &str = "pools";

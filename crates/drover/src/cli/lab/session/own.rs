@@ -2,16 +2,16 @@
 
 use std::io::Write;
 
-use lab::model::Sample;
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::run::{RunEnd, Unkept};
-use lab::session::{Session, SessionOutcome, SessionRequest, SessionSettings};
-use lab::spec::Experiment;
+use drover_lab::model::Sample;
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::run::{RunEnd, Unkept};
+use drover_lab::session::{Session, SessionOutcome, SessionRequest, SessionSettings};
+use drover_lab::spec::Experiment;
 
 use super::conduct;
 use crate::cli::stdout::stdout;
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// How a session is run.
 pub(in crate::cli::lab) struct OwnSession {

@@ -2,14 +2,14 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use drover_lab::report::model::words::{self, counted};
+use drover_lab::report::terminal::plain;
+use drover_lab::run::RunEvent;
+use drover_lab::session::{Planned, SessionClock, SessionEvent};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::report::model::words::{self, counted};
-use lab::report::terminal::plain;
-use lab::run::RunEvent;
-use lab::session::{Planned, SessionClock, SessionEvent};
 
 use super::live::Live;
-use usage::duration::in_words;
+use drover_usage::duration::in_words;
 
 /// Prints the progress of a session.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use lab::journal::try_lock;
-use lab::report::PROGRESS;
+use drover_lab::journal::try_lock;
+use drover_lab::report::PROGRESS;
 use serde::{Deserialize, Serialize};
 
 /// What `progress.json` has: the page reads the whole, [`remove_if_dead`] the runs.

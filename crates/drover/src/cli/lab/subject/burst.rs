@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use mech::mechanisms::{self, Mechanism, MechanismKind};
-use waiters::pipes::burst::BurstRun;
+use drover_mech::mechanisms::{self, Mechanism, MechanismKind};
+use drover_waiters::pipes::burst::BurstRun;
 
 use crate::cli::stdout::stdout;
 

@@ -8,16 +8,16 @@ use std::slice;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use lab::model::{Level, Sample};
-use lab::plan::limits::MachineLimits;
-use lab::plan::{Overrides, Plan, Selection};
-use lab::process::Interrupt;
-use lab::run::Unkept;
-use lab::spec::Experiment;
-use lab::spec::experiment::QUICK;
-use mech::mechanisms;
+use drover_lab::model::{Level, Sample};
+use drover_lab::plan::limits::MachineLimits;
+use drover_lab::plan::{Overrides, Plan, Selection};
+use drover_lab::process::Interrupt;
+use drover_lab::run::Unkept;
+use drover_lab::spec::Experiment;
+use drover_lab::spec::experiment::QUICK;
+use drover_mech::mechanisms;
+use drover_usage::{UsageError, duration};
 use serde_json::json;
-use usage::{UsageError, duration};
 
 use crate::cli::lab::experiments;
 use crate::cli::lab::run::levels;

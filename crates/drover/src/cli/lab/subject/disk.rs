@@ -16,7 +16,7 @@ use crate::cli::auto_or::OnOff;
 use crate::cli::stdout::stdout;
 use crate::disk::model::{DiskAccount, Model};
 use crate::disk::{DiskOptions, Mounted};
-use usage::{duration, size};
+use drover_usage::{duration, size};
 
 /// Flags of `drover lab disk`.
 #[derive(Debug, clap::Args)]

@@ -4,11 +4,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use waiters::connects::ConnectRun;
-use waiters::kind::{self, WaiterKind};
+use drover_waiters::connects::ConnectRun;
+use drover_waiters::kind::{self, WaiterKind};
 
 use crate::cli::stdout::stdout;
-use usage::duration;
+use drover_usage::duration;
 
 /// Flags of `drover lab herd`, which the lab calls.
 #[derive(Debug, clap::Args)]

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use mech::mechanisms::{DevPollModel, MechanismOptions};
-use waiters::pipes::{PipeRun, Waiting};
+use drover_mech::mechanisms::{DevPollModel, MechanismOptions};
+use drover_waiters::pipes::{PipeRun, Waiting};
 
 use crate::cli::auto_or::devpoll_model;
 use crate::cli::stdout::stdout;
-use usage::duration;
+use drover_usage::duration;
 
 /// Flags of `drover lab pipes`, which the lab calls.
 #[derive(Debug, clap::Args)]

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use mech::accept::wait_queue::Policy;
-use waiters::devices::settle::SettleRun;
+use drover_mech::accept::wait_queue::Policy;
+use drover_waiters::devices::settle::SettleRun;
 
 use crate::cli::stdout::stdout;
 

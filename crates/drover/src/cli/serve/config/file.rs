@@ -6,8 +6,10 @@ use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Arg, Command};
-use lab::document::{Fault, Faults, KeyEntry, Location, Node, SourceText, Type, Value, suggestion};
-use server::HostPattern;
+use drover_lab::document::{
+    Fault, Faults, KeyEntry, Location, Node, SourceText, Type, Value, suggestion,
+};
+use drover_server::HostPattern;
 
 use super::flag_values::{
     FlagOrigin, FlagValueKind, NO_SETTINGS, Set, command, is_path, is_setting, name, word,
@@ -358,7 +360,7 @@ mod tests {
         for key in ["config", "check", "explain", "verbose", "help"] {
             says(&format!("{key} = true"), &["is for the command line"]);
         }
-        let worker = server::WORKER_FLAG.trim_start_matches('-');
+        let worker = drover_server::WORKER_FLAG.trim_start_matches('-');
         let faults = read(&format!("{worker} = 'x'\nas-work = 'x'\n")).unwrap_err();
         assert!(
             faults

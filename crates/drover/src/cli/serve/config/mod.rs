@@ -11,14 +11,14 @@ mod table;
 
 use clap::ArgMatches;
 use clap::error::ErrorKind;
-use lab::document::Fault;
+use drover_lab::document::Fault;
 
 pub(super) use flag_values::{FlagOrigin, FlagValues};
 pub(super) use table::{SettingNotes, table};
 
 use super::flags::Args;
 use crate::cli::{faults, mistake};
-use usage::UsageError;
+use drover_usage::UsageError;
 
 /// The flags of the command line, completed by the file of `--config`.
 ///

@@ -60,7 +60,7 @@ fn hosts(setting: &FlagValue, text: &mut String) {
         let head = format!("[[{HOST}]]");
         let _ = writeln!(text, "\n{head:COLUMN$} # {}", setting.origin_of(number));
         let names: Vec<_> =
-            host.names.iter().map(|name| lab::document::quoted(&name.to_string())).collect();
+            host.names.iter().map(|name| drover_lab::document::quoted(&name.to_string())).collect();
         let _ = writeln!(text, "{NAME} = [{}]", names.join(", "));
         let _ = writeln!(text, "{ROOT} = {}", quoted_path(host.root.as_os_str()));
         for flag in host_command().get_arguments() {
@@ -99,19 +99,19 @@ fn written(setting: &FlagValue, value: &OsStr) -> String {
     let text = value.to_string_lossy().into_owned();
     if let Some(path) = text.strip_prefix("unix:").filter(|_| setting.name == "listen") {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
-        return lab::document::quoted(&format!("unix:{}", absolute.display()));
+        return drover_lab::document::quoted(&format!("unix:{}", absolute.display()));
     }
     let is_number = text.parse::<u32>().is_ok_and(|number| number.to_string() == text);
     match is_number || setting.kind == FlagValueKind::Switch {
         true => text,
-        false => lab::document::quoted(&text),
+        false => drover_lab::document::quoted(&text),
     }
 }
 
 /// Relative paths become absolute: a file elsewhere would read them relative to its own folder.
 fn quoted_path(path: &OsStr) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    lab::document::quoted(&absolute.to_string_lossy())
+    drover_lab::document::quoted(&absolute.to_string_lossy())
 }
 
 #[cfg(test)]

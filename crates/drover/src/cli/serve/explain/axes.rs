@@ -4,18 +4,20 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 
 use anyhow::Context;
-use mech::accept::{self, Strategy};
-use mech::fileio;
-use mech::mechanisms::Features;
-use sys::process::{Limit, locked_memory_limit, memory_limit, open_files_limit, usable_cpus};
-use sys::socket::{self, ListenOptions};
+use drover_mech::accept::{self, Strategy};
+use drover_mech::fileio;
+use drover_mech::mechanisms::Features;
+use drover_sys::process::{
+    Limit, locked_memory_limit, memory_limit, open_files_limit, usable_cpus,
+};
+use drover_sys::socket::{self, ListenOptions};
 
 use super::Explanation;
 use super::kernel::{memory, number, setting, told};
 use crate::cli::auto_or::names;
 use crate::cli::serve::ROOM;
 use crate::cli::serve::config::FlagValues;
-use server::{Config, Role, Server};
+use drover_server::{Config, Role, Server};
 
 /// How many rings are opened at most to find out whether all workers can have one.
 const RINGS_TRIED: usize = 256;

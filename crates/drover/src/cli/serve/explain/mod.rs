@@ -6,16 +6,16 @@ mod kernel;
 
 use std::io::Write;
 
-use lab::report::terminal::wrapped;
-use sys::process::raise_open_files_limit;
+use drover_lab::report::terminal::wrapped;
+use drover_sys::process::raise_open_files_limit;
 
 use super::config::FlagValues;
 use super::flags::Args;
 use super::{choose, configuration, tuned, what_is_served};
 use crate::cli::stdout::stdout;
 use axes::ServerSelection;
-use server::{Role, Server};
-use sys::process::open_files_limit;
+use drover_server::{Role, Server};
+use drover_sys::process::open_files_limit;
 
 /// The columns of the text.
 const WIDTH: usize = 80;
@@ -63,7 +63,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let served = what_is_served(&args);
     let role = if args.processes { Role::Supervisor } else { Role::Server };
     let no_tuned = tuned::why_none(&args);
-    let is_root_served = sys::process::is_root() && args.user.is_none();
+    let is_root_served = drover_sys::process::is_root() && args.user.is_none();
     let descriptors = open_files_limit();
     raise_open_files_limit()?;
     let config = configuration(args, chosen)?;

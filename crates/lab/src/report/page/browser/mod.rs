@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use drover_testing::browser::{PROGRAMS, chromium};
 use serde_json::Value;
-use testing::browser::{PROGRAMS, chromium};
 
 use super::render;
 use crate::report::model::Report;
@@ -54,7 +54,7 @@ fn a_browser_draws_every_figure_without_an_error_at_every_width() {
     let page = page();
     for (width, is_dark) in [(1300, false), (360, true)] {
         let Some(found) = probe(folder.path(), &page, width, is_dark) else {
-            return testing::skip!("no Chromium ({}) is installed", PROGRAMS.join(", "));
+            return drover_testing::skip!("no Chromium ({}) is installed", PROGRAMS.join(", "));
         };
         assert_eq!(found["errors"], serde_json::json!([]), "{width}");
         let scrolls = found["scroll_width"].as_f64().unwrap();
@@ -84,7 +84,7 @@ fn a_session_without_a_run_is_a_page_without_an_error() {
         .judged();
     let page = render(&Report::of(&record));
     let Some(found) = probe(folder.path(), &page, 360, false) else {
-        return testing::skip!("no Chromium ({}) is installed", PROGRAMS.join(", "));
+        return drover_testing::skip!("no Chromium ({}) is installed", PROGRAMS.join(", "));
     };
     assert_eq!(found["errors"], serde_json::json!([]));
     assert!(found["scroll_width"].as_f64().unwrap() <= 360.0, "{found}");
@@ -93,7 +93,7 @@ fn a_session_without_a_run_is_a_page_without_an_error() {
 #[test]
 fn a_browser_prints_it() {
     let Some(program) = chromium() else {
-        return testing::skip!("no Chromium ({}) is installed", PROGRAMS.join(", "));
+        return drover_testing::skip!("no Chromium ({}) is installed", PROGRAMS.join(", "));
     };
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("page.html"), page()).unwrap();

@@ -237,7 +237,7 @@ fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
     assert_eq!(case.send(1, 10).unwrap(), Sent::Later);
     rustix::fs::fadvise(&case.file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     if page_cache::has_pages(case.file.as_fd(), 0, 10) {
-        return testing::skip!("the file system keeps the pages, or the kernel cannot say");
+        return drover_testing::skip!("the file system keeps the pages, or the kernel cannot say");
     }
     assert_eq!(case.send(2, 0).unwrap(), Sent::Later);
     assert_eq!(counted(), (5, 2));

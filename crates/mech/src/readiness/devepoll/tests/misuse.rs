@@ -2,8 +2,8 @@
 
 use std::ptr::null_mut;
 
+use drover_testing::skip;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
-use testing::skip;
 
 use super::*;
 
