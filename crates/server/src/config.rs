@@ -212,6 +212,32 @@ pub struct Config {
     pub record_events: Option<PathBuf>,
     /// How long a worker spins for each response; `None`: not at all.
     pub spin: Option<Duration>,
+    /// Who is told when a root is another directory that a worker may not read.
+    pub root_watch: RootWatch,
+}
+
+/// Who is told when the path of a root leads to another directory that the sandbox keeps from a worker: in a worker process the
+/// supervisor, which opens it and starts other workers. The default is told nothing.
+#[derive(Clone, Default)]
+pub struct RootWatch(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl RootWatch {
+    /// `tell` is called.
+    pub(crate) fn new(tell: impl Fn() + Send + Sync + 'static) -> RootWatch {
+        RootWatch(Some(Arc::new(tell)))
+    }
+
+    /// Tells that a root is out of reach; `false`: there is nobody to tell.
+    pub(crate) fn tell(&self) -> bool {
+        self.0.iter().for_each(|tell| tell());
+        self.0.is_some()
+    }
+}
+
+impl std::fmt::Debug for RootWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RootWatch").field(&self.0.is_some()).finish()
+    }
 }
 
 /// Where to listen: at every address of a name, or at a path.
@@ -339,6 +365,7 @@ impl Config {
             config_file: None,
             record_events: None,
             spin: None,
+            root_watch: RootWatch::default(),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A crew: the workers of a process that are of one configuration, a thread each.
 //!
-//! A server has one crew that accepts connections. After a reload another crew succeeds it, and it goes on only with
-//! the connections that it has.
+//! After a reload a crew in another process succeeds it, and it goes on only with the connections that it has.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
@@ -15,6 +15,7 @@ use drover_sys::process::start_thread;
 use crate::access_log::AccessLogWriter;
 use crate::config::Config;
 use crate::line_writer::LineWriter;
+use crate::output_files::OutputFiles;
 use crate::status::statistics::CounterTable;
 use crate::trace;
 use crate::worker;
@@ -28,8 +29,8 @@ pub(crate) struct CrewPlan {
     pub(crate) handles: Vec<Vec<ListenerHandle>>,
     /// Counters for all workers of the server.
     pub(crate) counter_table: CounterTable,
-    /// The open file of the access log, if there is one.
-    pub(crate) log: Option<File>,
+    /// The files that the workers write.
+    pub(crate) files: OutputFiles,
 }
 
 /// What a worker tells its server.
@@ -54,9 +55,8 @@ pub(crate) struct Crew {
     running: usize,
     /// How many listeners have not ended.
     listeners: usize,
-    counter_table: CounterTable,
     trace: Option<LineWriter<Vec<trace::TraceLine>>>,
-    log: Option<AccessLogWriter>,
+    log: Option<Arc<AccessLogWriter>>,
 }
 
 impl Crew {
@@ -70,10 +70,12 @@ impl Crew {
         descriptors: u64,
         report: &(impl Fn(ThreadReport) + Clone + Send + 'static),
     ) -> anyhow::Result<Crew> {
-        let trace = open_trace(&plan)?;
-        let CrewPlan { config, first, handles, counter_table, log } = plan;
+        let CrewPlan { config, first, handles, counter_table, files } = plan;
+        let OutputFiles { log, trace, mut events } = files;
+        let trace = trace.map(|file| begin_trace(file, &config)).transpose()?;
         let log = config.access_log.as_ref().zip(log);
         let log = log.map(|(log, file)| AccessLogWriter::start(log, file)).transpose()?;
+        let log = log.map(Arc::new);
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
@@ -85,21 +87,22 @@ impl Crew {
         let cpus = if config.pin { crate::processors(config.workers)? } else { Vec::new() };
         let listeners = handles.iter().map(Vec::len).sum();
         let (workers, size, running) = (Vec::new(), handles.len(), 0);
-        let mut crew =
-            Crew { config, workers, size, running, listeners, counter_table, trace, log };
+        let mut crew = Crew { config, workers, size, running, listeners, trace, log };
         for (number, handles) in (first..).zip(handles) {
             let left = report.clone();
             let plan = worker::thread::WorkerPlan {
                 config: Arc::clone(&crew.config),
                 handles,
                 cpu: cpus.get(number).copied(),
-                counters: crew.counter_table.of(number),
+                counters: counter_table.of(number),
                 sharers: size,
                 connections: connections.of_worker(number),
                 addresses: per_address.clone(),
                 left: Box::new(move || left(ThreadReport::Left)),
                 trace: crew.trace.as_ref().map(|trace| (trace.sink(), number)),
                 log: crew.log.as_ref().map(|log| (log.sink(), number)),
+                // There is one worker where events are recorded.
+                events: events.take(),
             };
             let to_server = report.clone();
             let work = move || {
@@ -153,32 +156,26 @@ impl Crew {
         self.running == 0
     }
 
-    /// The counters of all workers of the server.
-    pub(crate) fn counter_table(&self) -> &CounterTable {
-        &self.counter_table
-    }
-
-    /// Has the access log opened anew by its name. Returns whether there is one.
-    pub(crate) fn reopen_log(&self) -> bool {
-        self.log.iter().for_each(AccessLogWriter::reopen);
-        self.log.is_some()
+    /// How the access log, if there is one, is changed for another file.
+    pub(crate) fn change_log(&self) -> impl Fn(File) + Send + use<> {
+        let log = self.log.clone();
+        move |file| {
+            if let Some(log) = &log {
+                log.change(file);
+            }
+        }
     }
 
     /// Waits until all lines are written. To be called when every worker has ended.
     pub(crate) fn finish(&self) {
         self.trace.iter().for_each(LineWriter::finish);
-        self.log.iter().for_each(AccessLogWriter::finish);
+        self.log.iter().for_each(|log| log.finish());
     }
 }
 
-/// Begins the trace, if there is to be one. Workers that are processes have a file each.
-fn open_trace(plan: &CrewPlan) -> anyhow::Result<Option<LineWriter<Vec<trace::TraceLine>>>> {
-    let Some(path) = &plan.config.trace else { return Ok(None) };
-    let mut path = path.clone();
-    if plan.handles.len() < plan.config.workers.get() {
-        path.as_mut_os_string().push(format!(".{}", plan.first));
-    }
-    let Config { mechanism, workers, files, file_options, openers, .. } = &*plan.config;
+/// Begins the trace in `file`.
+fn begin_trace(file: File, config: &Config) -> anyhow::Result<LineWriter<Vec<trace::TraceLine>>> {
+    let Config { mechanism, workers, files, file_options, openers, .. } = config;
     let about = format!(
         "dispatch={} workers={workers} files={} stat-threads={} read-threads={} read-ahead={}",
         mechanism.name,
@@ -187,6 +184,6 @@ fn open_trace(plan: &CrewPlan) -> anyhow::Result<Option<LineWriter<Vec<trace::Tr
         file_options.read_threads,
         file_options.read_ahead,
     );
-    let trace = trace::create(&path, &about).map_err(|error| crate::cannot_trace(&path, error))?;
-    Ok(Some(trace))
+    let path = config.trace.as_deref().unwrap_or(Path::new(""));
+    trace::begin(file, path, &about).map_err(|error| crate::cannot_trace(path, error))
 }

@@ -56,10 +56,12 @@ mod auth;
 mod config;
 mod crew;
 mod hosts;
+mod json_messages;
 mod line_writer;
 mod listen;
 pub mod log;
 pub mod lookup;
+mod output_files;
 mod proxies;
 mod reload;
 mod respond;
@@ -76,7 +78,9 @@ mod worker;
 
 pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use auth::Auth;
-pub use config::{Config, ContentSource, HostSite, Listen, Revalidate, STAT_THREADS, SiteSettings};
+pub use config::{
+    Config, ContentSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS, SiteSettings,
+};
 pub use hosts::HostPattern;
 pub use proxies::Proxies;
 pub use proxies::forwarded::ForwardedField;
@@ -92,7 +96,9 @@ pub use signals::{Role, StopSignals};
 pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};
 pub use stopper::Stopper;
 pub use supervisor::keep::Supervisor;
-pub use supervisor::process::{FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, be_worker};
+pub use supervisor::process::{
+    ChildLimits, FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, OpenedFiles, be_child,
+};
 
 /// A processor for each worker, from the processors that this process may use.
 fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {

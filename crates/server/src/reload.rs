@@ -2,12 +2,10 @@
 //!
 //! Other workers with the new configuration take the listening sockets over. Those before accept nothing any more, answer
 //! the requests of their connections, and end with the last of them. Some settings are fixed for the life of the
-//! process: the addresses, what needs rights that it has given up (`sandbox`), and files that only one set of workers
-//! can write.
+//! server: the addresses, the user, and files that only one set of workers can write.
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -15,7 +13,7 @@ use tracing::{error, info};
 
 use crate::auth::Auth;
 use crate::config::{Config, Listen};
-use crate::sandbox::Sandbox;
+use crate::status::counters::CountersFile;
 
 /// How many sets of workers may be left with connections from before a reload. At a further reload the oldest must end
 /// within the grace.
@@ -26,7 +24,7 @@ pub(crate) const RETIRED_MOST: usize = 8;
 pub struct NextConfig {
     /// What the server is to be like. Its addresses must be those that the server was started with.
     pub config: Config,
-    /// The arguments of this program that make a server of the same configuration, for workers that are processes.
+    /// The arguments of this program that make a server of the same configuration, for worker processes.
     pub arguments: Vec<OsString>,
     /// What is served and how, for the log.
     pub described: String,
@@ -57,18 +55,13 @@ impl Reloader {
     }
 
     /// The configuration to go on with, if it is another one and the server can get it.
-    pub(crate) fn read(
-        &mut self,
-        fixed: &FixedSettings,
-        sandbox: &Sandbox,
-    ) -> anyhow::Result<Option<NextConfig>> {
+    pub(crate) fn read(&mut self, fixed: &FixedSettings) -> anyhow::Result<Option<NextConfig>> {
         let next = (self.read)()?;
         self.users_read = next.config.users().cloned().collect();
         if (&next.arguments, &self.users_read) == (&self.in_force.0, &self.in_force.1) {
             return Ok(None);
         }
         fixed.check(&next.config)?;
-        sandbox.check(&next.config)?;
         Ok(Some(next))
     }
 
@@ -112,8 +105,7 @@ pub(crate) fn tell_reload(outcome: Result<Option<&str>, &anyhow::Error>) {
 pub(crate) struct FixedSettings {
     /// Flags, with their values.
     flags: [(&'static str, String); 8],
-    /// The file that the counters are written to.
-    counters: Option<PathBuf>,
+    counters: CountersFile,
 }
 
 impl FixedSettings {
@@ -130,11 +122,12 @@ impl FixedSettings {
             ("--trace", format!("{:?}", config.trace)),
             ("--record-events", format!("{:?}", config.record_events)),
         ];
-        FixedSettings { flags, counters: config.counters.clone() }
+        let (path, user) = (config.counters.clone(), config.user.clone());
+        FixedSettings { flags, counters: CountersFile { path, user } }
     }
 
     /// The file that the counters are written to.
-    pub(crate) fn counters_file(&self) -> Option<PathBuf> {
+    pub(crate) fn counters_file(&self) -> CountersFile {
         self.counters.clone()
     }
 

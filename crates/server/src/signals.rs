@@ -4,7 +4,7 @@
 //! |---|---|
 //! | SIGTERM, SIGINT, SIGQUIT | stop: in good order at the first, at once at the second |
 //! | SIGUSR1 | write the counters, with `--counters FILE`; otherwise a line in the log |
-//! | SIGHUP | open the access log anew, and read the file of --config again (`reload`) |
+//! | SIGHUP | open the access log again, and read the file of --config again (`reload`) |
 //! | SIGUSR2, SIGALRM | nothing: a line in the log |
 //! | SIGXFSZ | nothing: the write past the limit of a file's size fails, as on a full disk |
 //!
@@ -29,7 +29,7 @@ use crate::log;
 /// Which process of a server hears the signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The only process of the server.
+    /// The only process of a server that has no supervisor.
     Server,
     /// The supervisor, which keeps the workers.
     Supervisor,

@@ -50,6 +50,16 @@ impl MessageSocket {
         }
     }
 
+    /// The two ends of a connection, for a process and one that it starts.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`.
+    pub fn pair() -> io::Result<(MessageSocket, MessageSocket)> {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        Ok((MessageSocket(one), MessageSocket(other)))
+    }
+
     /// Waits for the next connection to a socket that listens.
     ///
     /// # Errors
@@ -86,14 +96,36 @@ impl MessageSocket {
     /// `EPIPE` if the other end is closed; `ETOOMANYREFS` if this user has more descriptors under way than a process may
     /// have open; `InvalidInput` for too many.
     pub fn send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_as(message, descriptors, SendFlags::NOSIGNAL)
+    }
+
+    /// As [`MessageSocket::send`], and fails in place of waiting until the other end has read earlier messages.
+    ///
+    /// # Errors
+    /// `WouldBlock`, and those of [`MessageSocket::send`].
+    pub fn try_send(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.send_as(message, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    fn send_as(
+        &self,
+        message: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let parts = [IoSlice::new(message)];
-        rustix::net::sendmsg(&self.0, &parts, &mut control, SendFlags::NOSIGNAL)?;
+        rustix::net::sendmsg(&self.0, &[IoSlice::new(message)], &mut control, flags)?;
         Ok(())
+    }
+
+    /// Sends nothing more: the other end receives what was sent before, and then the end.
+    pub fn end_sending(&self) {
+        // It fails if the other end is closed.
+        let _closed = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write);
     }
 
     /// Waits for the next message, which is written to the beginning of `room`: its length and its descriptors. A length
@@ -171,6 +203,18 @@ mod tests {
         let (len, descriptors) = other.receive(&mut room).unwrap();
         assert_eq!((&room[..len], descriptors.len()), (&b"second"[..], 0));
         assert_eq!(other.receive(&mut room).unwrap().0, 0);
+    }
+
+    #[test]
+    fn the_ends_of_a_pair_hear_each_other_and_of_an_end() {
+        let (one, other) = MessageSocket::pair().unwrap();
+        one.send(b"there", &[]).unwrap();
+        other.send(b"and back", &[]).unwrap();
+        let mut room = [0; 16];
+        assert_eq!(other.receive(&mut room).unwrap().0, 5);
+        assert_eq!(one.receive(&mut room).unwrap().0, 8);
+        drop(other);
+        assert_eq!(one.receive(&mut room).unwrap().0, 0);
     }
 
     #[test]

@@ -23,9 +23,9 @@ use super::auto_or::names;
 use super::stdout::stdout;
 use drover_server::log;
 use drover_server::{
-    AccessLog, Config, ContentSource, HostSite, Inheritance, MechanismAndStrategy, Role, Server,
-    SiteSettings, Statistics, StopSignals, Supervisor, WorkerStatistics, be_worker,
-    coefficient_of_variation,
+    AccessLog, ChildLimits, Config, ContentSource, HostSite, Inheritance, MechanismAndStrategy,
+    OpenedFiles, Role, SiteSettings, Statistics, StopSignals, Supervisor, WorkerStatistics,
+    be_child, coefficient_of_variation,
 };
 use drover_sys::process::activation::passed_sockets;
 use drover_sys::socket::Address;
@@ -68,8 +68,9 @@ const RATE_WINDOW_MOST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs `drover serve`. `matches` is its command line.
 pub(super) fn run(mut args: Args, matches: &ArgMatches) -> anyhow::Result<()> {
-    if let Some(inheritance) = args.as_worker.take() {
-        let status = be_worker(set_up_worker(args, &inheritance), &inheritance);
+    if let Some(number) = args.as_worker.take() {
+        let limits = ChildLimits { user: args.user.clone(), sandbox: !args.no_sandbox };
+        let status = be_child(number, limits, |inheritance| set_up_worker(args, inheritance));
         log::finish();
         std::process::exit(status);
     }
@@ -98,21 +99,24 @@ fn check_or_serve(
     }
     // Threads inherit this: the first of them is the log's.
     drover_sys::process::forbid_new_privileges().context("cannot set PR_SET_NO_NEW_PRIVS")?;
-    allow_many_descriptors(&args)?;
+    raise_descriptors_limit()?;
     log::start()?;
     // Signals are caught before anything is opened that could block for ever: a signal ends the blocking call.
-    let role = if args.processes { Role::Supervisor } else { Role::Server };
-    serve(args, flags, command_line, &StopSignals::catch(role)?)
+    serve(args, flags, command_line, &StopSignals::catch(Role::Supervisor)?)
 }
 
-fn set_up_worker(args: Args, inheritance: &Inheritance) -> anyhow::Result<(Config, StopSignals)> {
-    allow_many_descriptors(&args)?;
+fn set_up_worker(
+    args: Args,
+    inheritance: &mut Inheritance,
+) -> anyhow::Result<(Config, StopSignals)> {
     log::start()?;
+    raise_descriptors_limit()?;
+    make_room_for_descriptors(&args);
     let signals = StopSignals::catch(Role::Worker)?;
-    // A worker process does not choose again: the supervisor has chosen, and has opened the listener handles.
-    let config = configuration(args, inheritance.mechanism_and_strategy()?)?;
-    // The supervisor writes the counters of all workers.
-    Ok((Config { counters: None, ..config }, signals))
+    // A worker process does not choose again: the supervisor has chosen, and has opened sockets and roots.
+    let opened = inheritance.opened().context("the roots are not there")?;
+    let config = configuration(args, inheritance.mechanism_and_strategy()?, &opened)?;
+    Ok((config, signals))
 }
 
 fn serve(
@@ -136,23 +140,14 @@ fn serve(
     config.config_file.clone_from(&started.args.config);
     config.passed = passed.into_iter().map(Arc::new).collect();
     let grace = config.grace;
-    let (result, sum, workers) = if processes {
-        let mut server = Supervisor::start(config, arguments)?;
-        server.stop_at(signals)?;
-        begun(server.addresses(), server.admin_addresses(), &served, &described)?;
-        info!("sandbox: {}", server.sandbox());
-        reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
-        server.tell_ready(&status(server.addresses(), &served));
-        (server.run(), server.statistics(), server.workers())
-    } else {
-        let server = Server::start(config)?;
-        server.stop_at(signals)?;
-        begun(server.addresses(), server.admin_addresses(), &served, &described)?;
-        info!("sandbox: {}", server.sandbox());
-        reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
-        server.tell_ready(&status(server.addresses(), &served)).context("cannot start a thread")?;
-        (server.wait(), server.statistics(), server.workers())
-    };
+    let mut server = Supervisor::start(config, arguments, processes)?;
+    server.stop_at(signals)?;
+    begun(server.addresses(), server.admin_addresses(), &served, &described)?;
+    info!("sandbox: {}", server.sandbox());
+    reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
+    server.tell_ready(&status(server.addresses(), &served));
+    let result = server.run();
+    let (sum, workers) = (server.statistics(), server.workers());
     tell_end(sum, &workers);
     match sum.cut {
         0 => result,
@@ -166,7 +161,7 @@ fn serve(
 /// A server as flags describe it.
 struct Planned {
     config: Config,
-    /// The arguments of workers that are processes.
+    /// The arguments of worker processes.
     arguments: Vec<OsString>,
     /// What is served, in words.
     served: String,
@@ -179,12 +174,12 @@ impl Planned {
     fn of(args: Args, flags: &FlagValues, is_passed: bool) -> anyhow::Result<Planned> {
         let mut for_workers = flags.for_workers(args.workers());
         if let Some(user) = &args.user {
-            // Workers could not ask a name service out of the sandbox of their supervisor.
-            for_workers.replace("user", user.numbers().into(), FlagOrigin::Supervisor);
+            // A name service that is away must not keep a worker from being replaced.
+            for_workers.replace("user", user.all_numbers().into(), FlagOrigin::Supervisor);
         }
         let (chosen, why_no_rings) = choose(&args, is_passed)?;
         let (processes, served) = (args.processes, what_is_served(&args));
-        let mut config = configuration(args, chosen)?;
+        let mut config = configuration(args, chosen, &OpenedFiles::default())?;
         if is_passed && flags.is_default("listen") {
             config.listen.clear();
         }
@@ -217,20 +212,23 @@ fn status(addresses: &[Address], served: &str) -> String {
     format!("serving {served} on {}", urls(addresses))
 }
 
-/// Raises the limit of descriptors as far as possible, and makes room for this process's share in the kernel's table.
-/// Called before there is a second thread, with which that takes some 10 ms.
-fn allow_many_descriptors(args: &Args) -> anyhow::Result<()> {
-    let sharers = if args.processes { args.workers().get() as u64 } else { 1 };
+/// Raises the limit of descriptors as far as possible: that of workers is their supervisor's.
+fn raise_descriptors_limit() -> anyhow::Result<()> {
     drover_sys::process::raise_open_files_limit()
         .context("cannot raise the limit of open files")?;
+    Ok(())
+}
+
+/// Makes room for a worker process's share of all descriptors in the kernel's table. Called while there are few threads.
+fn make_room_for_descriptors(args: &Args) {
+    let sharers = if args.processes { args.workers().get() as u64 } else { 1 };
     if let Err(error) =
         drover_sys::process::make_room_for_descriptors((ROOM / sharers).max(LEAST_ROOM))
     {
         warn!(
-            "descriptors get their room as they come, which may stop a worker for 10 ms: {error}"
+            "cannot pre-size the descriptor table ({error}): workers may stall for 10 ms when it grows"
         );
     }
-    Ok(())
 }
 
 /// Logs how much the server did, and how evenly the workers shared it.
@@ -249,8 +247,13 @@ fn tell_end(sum: Statistics, workers: &[WorkerStatistics]) {
     }
 }
 
-fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyhow::Result<Config> {
-    let (site, hosts) = sites(&args)?;
+/// `opened`: what a supervisor has opened and read for this process.
+fn configuration(
+    args: Args,
+    (mechanism, accept): MechanismAndStrategy,
+    opened: &OpenedFiles,
+) -> anyhow::Result<Config> {
+    let (site, hosts) = sites(&args, opened)?;
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
     let file_options = file_options(&args)?;
@@ -338,15 +341,18 @@ fn configuration(args: Args, (mechanism, accept): MechanismAndStrategy) -> anyho
 ///
 /// # Errors
 /// [`SiteFaults`]: all that is wrong with them.
-fn sites(args: &Args) -> Result<(Option<SiteSettings>, Vec<HostSite>), SiteFaults> {
+fn sites(
+    args: &Args,
+    opened: &OpenedFiles,
+) -> Result<(Option<SiteSettings>, Vec<HostSite>), SiteFaults> {
     let of_all = args.root_of_all().map(Path::to_owned);
     let roots: Vec<PathBuf> =
         of_all.iter().chain(args.host.iter().map(|host| &host.root)).cloned().collect();
-    let mut users = UserFiles::beside(&roots);
+    let mut users = UserFiles::beside(&roots, opened);
     let mut faults = SiteFaults::default();
     let source = match (args.reply_size, &of_all) {
         (Some(size), _) => Some(Ok(ContentSource::Fixed(size))),
-        (None, Some(root)) => Some(directory("ROOT", root, &args.site)),
+        (None, Some(root)) => Some(directory("ROOT", root, &args.site, opened)),
         (None, None) => None,
     };
     // What is for all is wrong in one place, and not at each host that has it too.
@@ -357,7 +363,7 @@ fn sites(args: &Args) -> Result<(Option<SiteSettings>, Vec<HostSite>), SiteFault
     for (number, host) in args.host.iter().enumerate() {
         let (names, flags, number) = (host.names.clone(), host.flags(&args.site), Some(number));
         let called = format!("the root of {}", host.described());
-        let source = faults.of(number, directory(&called, &host.root, &flags));
+        let source = faults.of(number, directory(&called, &host.root, &flags, opened));
         let site = faults.of(number, flags.settings(ContentSource::Fixed(0), &mut users));
         faults.of(number, host.named_first(&args.host));
         if let (Some(source), Some(site)) = (source, site) {
@@ -368,8 +374,13 @@ fn sites(args: &Args) -> Result<(Option<SiteSettings>, Vec<HostSite>), SiteFault
 }
 
 /// The files beneath `path`, which is what `called` says.
-fn directory(called: &str, path: &Path, flags: &SiteFlags) -> anyhow::Result<ContentSource> {
-    let root = open_root(called, path, flags.symlinks.into())?;
+fn directory(
+    called: &str,
+    path: &Path,
+    flags: &SiteFlags,
+    opened: &OpenedFiles,
+) -> anyhow::Result<ContentSource> {
+    let root = open_root(called, path, flags.symlinks.into(), opened)?;
     Ok(ContentSource::Directory(Arc::new(root)))
 }
 
@@ -475,14 +486,23 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::FileIoOptions> {
     Ok(options)
 }
 
-fn open_root(called: &str, directory: &Path, symlinks: Symlinks) -> anyhow::Result<Root> {
+fn open_root(
+    called: &str,
+    directory: &Path,
+    symlinks: Symlinks,
+    opened: &OpenedFiles,
+) -> anyhow::Result<Root> {
     let refused = |reason: &dyn std::fmt::Display| {
         let directory = directory.display();
         UsageError::new(format!(
             "{called} must be a directory: cannot serve '{directory}': {reason}"
         ))
     };
-    let root = Root::open(directory).map_err(|error| refused(&error))?.with_symlinks(symlinks);
+    let root = match opened.root(directory).transpose() {
+        Some(of_supervisor) => of_supervisor.and_then(|it| Root::of(directory.to_owned(), it)),
+        None => Root::open(directory),
+    };
+    let root = root.map_err(|error| refused(&error))?.with_symlinks(symlinks);
     // Opening the root shows whether the kernel has openat2(2). An error now is better than one at each request.
     match root.open_file(b"") {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(error).context(

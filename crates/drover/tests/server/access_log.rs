@@ -267,7 +267,7 @@ fn a_format_says_what_a_line_has_on_every_mechanism() {
         let name = mechanism.name;
         let (mut port, mut process) = (0, 0);
         let text = logged(&site, &["--dispatch", name, "--log-format", form], |server| {
-            (port, process) = (server.address().port(), server.process());
+            (port, process) = (server.address().port(), server.worker_process());
             let mut client = server.connect();
             client.ask("/a?b=\"c", &["X-Twice: 1", "X-Twice: \"2"]).is(200);
             client.head("/long", &[]).is(200);

@@ -160,8 +160,8 @@ pub(crate) fn a_client_that_leaves_harms_nobody(server: &Server) {
 pub(crate) fn a_server_that_was_suspended_goes_on(server: &Server) {
     let mut client = server.connect();
     for _ in 0..10 {
-        signal("STOP", server.process());
-        signal("CONT", server.process());
+        signal("STOP", server.worker_process());
+        signal("CONT", server.worker_process());
         client.get("/a").is(200);
     }
 }

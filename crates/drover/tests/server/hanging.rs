@@ -22,7 +22,7 @@ fn start(flags: &[&str]) -> (Server, impl Iterator<Item = String> + use<>) {
 /// Reads on to the line about `worker` with these words.
 #[track_caller]
 fn expect(log: &mut impl Iterator<Item = String>, worker: u32, words: &str) {
-    let process = format!("(process {worker})");
+    let process = format!("(pid {worker})");
     let mut read = Vec::new();
     for line in log {
         if line.contains(&process) && line.contains(words) {
@@ -60,7 +60,7 @@ fn a_worker_that_hangs_and_goes_on_is_told_of() {
     for (server, mut log, worker, thread) in all {
         expect(&mut log, worker, "hangs");
         ptrace::detach(thread, None).unwrap();
-        expect(&mut log, worker, "looks for events again");
+        expect(&mut log, worker, "is responsive again");
         server.get("/").is(200);
     }
 }

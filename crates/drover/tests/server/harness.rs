@@ -157,12 +157,20 @@ impl Server {
         signal("INT", self.child.id());
     }
 
-    /// The number of its process; the supervisor's, if there is one.
+    /// The number of the process that keeps its rights, and gets the signals.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// The processes that it has started, in ascending order of their numbers.
+    /// The number of the process that serves, by as many threads as there are workers.
+    #[track_caller]
+    pub(crate) fn worker_process(&self) -> u32 {
+        let children = self.children();
+        assert_eq!(children.len(), 1, "it has one process of workers");
+        children[0]
+    }
+
+    /// The processes with workers that it has started, in ascending order of their numbers.
     pub(crate) fn children(&self) -> Vec<u32> {
         let parent_of = |number: u32| -> Option<u32> {
             let (state, parent) = state_and_parent(&format!("/proc/{number}"))?;
@@ -172,6 +180,10 @@ impl Server {
         let mut children: Vec<u32> = entries
             .filter_map(|name| name.to_str()?.parse().ok())
             .filter(|&number| parent_of(number) == Some(self.child.id()))
+            .filter(|number| {
+                let name = fs::read_to_string(format!("/proc/{number}/comm"));
+                name.is_ok_and(|name| name.trim_end() != "drover-admin")
+            })
             .collect();
         children.sort_unstable();
         children
@@ -206,16 +218,15 @@ impl Server {
         self.child.kill().unwrap();
     }
 
-    /// How much memory it has that is its own, in bytes.
+    /// How much memory the process that serves has that is its own, in bytes.
     pub(crate) fn private_memory(&self) -> u64 {
-        let text = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id())).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
-        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+        private_memory_of(self.worker_process())
     }
 
-    /// How many descriptors it has open.
+    /// How many descriptors the processes with workers have open.
     pub(crate) fn files_open(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+        let of = |process| fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+        self.children().into_iter().map(of).sum()
     }
 
     /// Waits until the server's listening socket is gone, so that it has begun to stop.
@@ -237,6 +248,13 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// How much memory a process has that is its own, in bytes.
+pub(crate) fn private_memory_of(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// The state and the parent of the process, or thread, with this folder of /proc (proc_pid_stat(5)).

@@ -153,7 +153,7 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
     let mut client = server.connect();
     client.get("/a").is(200);
     let limit = |most: u64| {
-        let process = Pid::from_raw(server.process().cast_signed());
+        let process = Pid::from_raw(server.worker_process().cast_signed());
         let limit = Rlimit { current: Some(most), maximum: Some(64) };
         rustix::process::prlimit(process, Resource::Nofile, limit).unwrap();
     };
@@ -209,7 +209,7 @@ fn a_worker_has_room_for_descriptors_from_the_start() {
     let room = |process| room_for_descriptors(process).unwrap();
     let limit = open_files_limit().hard.unwrap_or(u64::MAX);
     let server = Server::of_size(5, &["--workers", "2"]);
-    assert!(room(server.process()) >= limit.min(65_536));
+    assert!(room(server.worker_process()) >= limit.min(65_536));
     let server = Server::of_size(5, &["--workers", "2", "--processes"]);
     let rooms: Vec<u64> = server.children().into_iter().map(room).collect();
     assert!(rooms.len() == 2 && rooms.iter().all(|&room| room >= limit.min(32_768)), "{rooms:?}");

@@ -161,7 +161,8 @@ fn a_file_that_was_removed_is_closed_though_nobody_asks_for_it() {
     }
     fs::remove_file(site.path().join("large")).unwrap();
     let keeps_it = |server: &Server| {
-        let names = fs::read_dir(format!("/proc/{}/fd", server.process())).unwrap().flatten();
+        let names =
+            fs::read_dir(format!("/proc/{}/fd", server.worker_process())).unwrap().flatten();
         names.filter_map(|name| fs::read_link(name.path()).ok()).any(|path| {
             path.starts_with(site.path()) && path.to_string_lossy().ends_with("(deleted)")
         })

@@ -11,11 +11,11 @@ use crate::harness::{Client, Server, drover, request, signal};
 
 const WORKERS: usize = 3;
 
-/// Waits until `gone` has a successor, so that there are as many workers as before.
-pub(crate) fn until_replaced(server: &Server, gone: u32) -> Vec<u32> {
+/// Waits until `gone` has a successor, so that there are `count` processes as before.
+pub(crate) fn until_replaced(server: &Server, gone: u32, count: usize) -> Vec<u32> {
     loop {
         let children = server.children();
-        if children.len() == WORKERS && !children.contains(&gone) {
+        if children.len() == count && !children.contains(&gone) {
             return children;
         }
         std::thread::yield_now();
@@ -49,7 +49,7 @@ fn a_killed_worker_costs_the_requests_that_it_held() {
             for client in clients.iter_mut().chain(&mut fresh) {
                 is_answered(client);
             }
-            until_replaced(&server, worker);
+            until_replaced(&server, worker, WORKERS);
         }
         for _ in 0..30 {
             server.get("/b").is(200);
@@ -89,7 +89,7 @@ fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
             for worker in server.children().into_iter().take(KILLS) {
                 until_many_more_are_answered(&clients);
                 signal("KILL", worker);
-                until_replaced(&server, worker);
+                until_replaced(&server, worker, WORKERS);
             }
             until_many_more_are_answered(&clients);
         });
@@ -118,7 +118,7 @@ fn workers_killed_all_at_once_are_replaced() {
         for _ in 0..2 {
             let all = server.children();
             all.iter().for_each(|worker| signal("KILL", *worker));
-            all.iter().for_each(|worker| drop(until_replaced(&server, *worker)));
+            all.iter().for_each(|worker| drop(until_replaced(&server, *worker, WORKERS)));
             for _ in 0..30 {
                 server.get("/c").is(200);
             }
@@ -136,7 +136,7 @@ fn a_worker_that_is_asked_to_stop_is_replaced_and_loses_nothing() {
         for _ in 0..20 {
             server.get("/a").is(200);
         }
-        until_replaced(&server, worker);
+        until_replaced(&server, worker, WORKERS);
     }
 }
 
@@ -219,60 +219,71 @@ fn a_worker_that_dies_time_and_again_is_replaced_after_a_pause() {
     loop {
         signal("KILL", newest);
         let line = log.find(|line| line.contains("has ended")).unwrap();
-        for part in [&format!("(process {newest})"), "SIGKILL", "memory"] {
+        for part in [&format!("(pid {newest})"), "SIGKILL", "memory"] {
             assert!(line.contains(part), "{line}");
         }
         let before: Vec<u32> = server.children();
-        if line.contains("it is replaced in ") {
+        if line.contains("starting another in ") {
             break;
         }
-        assert!(line.contains("it is replaced now"), "{line}");
-        let after = until_replaced(&server, newest);
+        assert!(line.contains("starting another now"), "{line}");
+        let after = until_replaced(&server, newest, WORKERS);
         newest = *after.iter().find(|child| !before.contains(child)).unwrap_or(&after[WORKERS - 1]);
     }
     server.get("/").is(200);
 }
 
-/// A folder that is there for the supervisor alone.
+/// The path leads to a folder for the supervisor alone: workers get it open.
 #[test]
-fn a_worker_that_cannot_start_keeps_the_server_from_starting_and_says_why() {
-    let line =
-        "exec \"$0\" serve /proc/self/task/$$/cwd --processes --workers 2 --listen 127.0.0.1:0";
-    let output = std::process::Command::new("sh")
-        .args(["-c", line, env!("CARGO_BIN_EXE_drover")])
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert_eq!((stderr.lines().count(), output.stdout.len()), (1, 0), "{stderr}");
-    for part in ["cannot serve '/proc/self/task/", "No such file", "ROOT must be a directory"] {
-        assert!(stderr.contains(part), "{stderr}");
+fn workers_serve_what_their_supervisor_has_opened() {
+    let site = letters();
+    for flags in [&[][..], &["--processes", "--workers", "2"]] {
+        let mut command = std::process::Command::new("sh");
+        command.current_dir(site.path()).stderr(Stdio::null()).args([
+            "-c",
+            "exec \"$0\" serve /proc/self/task/$$/cwd --listen 127.0.0.1:0 \"$@\"",
+            env!("CARGO_BIN_EXE_drover"),
+        ]);
+        let server = Server::start_as_it_is(
+            {
+                command.args(flags);
+                command
+            },
+            1,
+        );
+        server.get("/a").is(200);
     }
 }
 
-/// The others serve on meanwhile.
+/// Nobody but root may look into the folder meanwhile. The others serve on.
 #[test]
 fn a_successor_that_cannot_start_says_why_and_comes_when_it_can() {
+    if !drover_sys::process::is_root() {
+        return drover_testing::skip!("only root can have workers of another user");
+    }
     let site = letters();
-    let (root, elsewhere) = (site.path().join("root"), site.path().join("elsewhere"));
-    std::fs::create_dir(&root).unwrap();
-    std::fs::write(root.join("a"), "hello").unwrap();
+    let mode = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(site.path(), permissions).unwrap();
+    };
+    mode(0o755);
     let mut command = drover();
-    command.arg("serve").arg(&root).args(["--processes", "--workers", "3"]);
+    command.arg("serve").arg(site.path()).args(["--processes", "--workers", "3"]);
     // Found by every connection, whichever worker has died.
-    command.args(["--accept", "blocking"]).stderr(Stdio::piped());
+    command.args(["--accept", "blocking", "--user", "4000000:4000000"]).stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     let mut log = server.stderr().lines().map(Result::unwrap);
-    std::fs::rename(&root, &elsewhere).unwrap();
+    // What is open already is not asked for again by those that live on.
+    (0..30).for_each(|_| drop(server.get("/a").is(200)));
+    mode(0o700);
     let killed = server.children()[0];
     signal("KILL", killed);
-    let line = log.find(|line| line.contains("has ended: ROOT must be a directory")).unwrap();
-    for part in ["worker ", "(process ", "cannot serve", "it is replaced in "] {
+    let line = log.find(|line| line.contains("has ended: --user")).unwrap();
+    for part in ["worker ", "(pid ", "cannot look into", "starting another in "] {
         assert!(line.contains(part), "{line}");
     }
-    server.get("/a").is(200);
-    std::fs::rename(&elsewhere, &root).unwrap();
-    until_replaced(&server, killed);
+    mode(0o755);
+    until_replaced(&server, killed, WORKERS);
     for _ in 0..30 {
         server.get("/a").is(200);
     }

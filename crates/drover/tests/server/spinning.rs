@@ -41,9 +41,9 @@ fn each_request_costs_that_much_on_every_mechanism() {
     on_every_mechanism(|mechanism| {
         let flags = ["--spin-per-request", "4ms", "--dispatch", mechanism.name];
         let server = Server::of_size(16, &flags);
-        let before = cpu_time(server.process());
+        let before = cpu_time(server.worker_process());
         ask(&server);
-        let used = cpu_time(server.process()) - before;
+        let used = cpu_time(server.worker_process()) - before;
         assert!(used >= LEAST, "{}: {used:?} for {REQUESTS} requests", mechanism.name);
     });
 }
@@ -67,9 +67,9 @@ fn files_and_traces_spin_too_and_the_server_says_so() {
     command.arg("serve").arg(site.path()).args(["--spin-per-request", "4ms", "--trace"]);
     command.arg(&trace).stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
-    let before = cpu_time(server.process());
+    let before = cpu_time(server.worker_process());
     ask(&server);
-    assert!(cpu_time(server.process()) - before >= LEAST);
+    assert!(cpu_time(server.worker_process()) - before >= LEAST);
     server.terminate();
     let mut log = String::new();
     server.stderr().read_to_string(&mut log).unwrap();

@@ -226,12 +226,23 @@ impl Root {
         Root::at(directory, ResolveFlags::empty())
     }
 
+    /// The root that another process has opened by `path`, and whose descriptor it has passed on.
+    ///
+    /// # Errors
+    /// `ENOTDIR`: the descriptor is none of a directory.
+    pub fn of(path: PathBuf, directory: OwnedFd) -> io::Result<Root> {
+        let stat = rustix::fs::fstat(&directory)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        let identity = (stat.st_dev, stat.st_ino);
+        Ok(Root { directory, path, identity, symlinks: Symlinks::default() })
+    }
+
     fn at(path: &Path, resolve: ResolveFlags) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
-        let stat = rustix::fs::fstat(&directory)?;
-        let (path, identity) = (path.to_owned(), (stat.st_dev, stat.st_ino));
-        Ok(Root { directory, path, identity, symlinks: Symlinks::default() })
+        Root::of(path.to_owned(), directory)
     }
 
     /// Sets which links are followed.
@@ -271,6 +282,11 @@ impl Root {
         let permitted =
             rustix::fs::accessat(&self.directory, ".", Access::READ_OK, AtFlags::EACCESS);
         opened.is_err_and(|error| error == Errno::ACCESS) && permitted.is_ok()
+    }
+
+    /// The open directory, to be passed on to another process ([`Root::of`]).
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
     }
 
     /// The path by which the root was opened, for messages.

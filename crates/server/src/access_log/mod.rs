@@ -19,7 +19,7 @@ use drover_mech::Key;
 use drover_mech::fileio::ReadTimes;
 use drover_mech::net::{Body, Conn};
 
-pub(crate) use file::{AccessLogWriter, open};
+pub(crate) use file::{AccessLogWriter, name};
 pub use format::{Form, LogFormat};
 pub(crate) use line::LoggedBy;
 use line::{Ending, Ends, LogLine, LoggedRequest, response_field};

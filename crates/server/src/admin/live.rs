@@ -203,6 +203,7 @@ impl LiveWorker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::process::ProcessQuestions;
     use std::sync::{Arc, Mutex};
 
     use crate::status::history::CounterHistory;
@@ -218,7 +219,9 @@ mod tests {
         let workers = [counter_table.of(0), counter_table.of(1)];
         let counters = CounterHistory::new(counter_table);
         let facts = Arc::new(Mutex::new(facts));
-        let server = WatchedServer { counters, stopping: Default::default(), facts };
+        let (control, _supervisor) = drover_sys::message_socket::MessageSocket::pair().unwrap();
+        let processes = std::sync::Arc::new(ProcessQuestions::to(std::sync::Arc::new(control)));
+        let server = WatchedServer { counters, stopping: Default::default(), facts, processes };
         let begin = Instant::now();
         let mut samples = CounterSamples::new(&server, begin);
         let at = |samples: &CounterSamples| LiveStatus::now(&server, samples).rates;

@@ -2,11 +2,13 @@
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), named as its conventions have it
 //! (<https://prometheus.io/docs/practices/naming/>).
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
 use drover_http1::Status;
 use drover_sys::process;
 
+use super::process::WorkerProcessFacts;
 use super::{ServerFacts, WatchedServer};
 use crate::status::statistics::{Counter, CounterRow};
 
@@ -152,6 +154,8 @@ impl Exposition {
 
 /// The whole response's body.
 pub(super) fn write(server: &WatchedServer) -> String {
+    // First: what the supervisor has told before it answers is heard by then.
+    let processes = server.processes.ask();
     let rows = server.counters.rows();
     let mut out = Exposition(String::with_capacity(16 * 1024));
     let facts = server.facts();
@@ -159,8 +163,8 @@ pub(super) fn write(server: &WatchedServer) -> String {
     for &(counter, name, help) in COUNTERS {
         out.by_worker((name, "counter", help), &rows, |row| Some(row.get(counter)));
     }
-    of_threads(&mut out, facts.processes, &rows);
-    of_process(&mut out, facts.started_at_s);
+    of_threads(&mut out, if facts.processes { &processes } else { &[] }, &rows);
+    of_processes(&mut out, &processes, facts.started_at_s);
     out.0
 }
 
@@ -198,8 +202,8 @@ fn of_server(
     }
 }
 
-/// What the kernel counts for the workers' threads, and their processes.
-fn of_threads(out: &mut Exposition, processes: bool, rows: &[CounterRow]) {
+/// What the kernel counts for the workers' threads, and for their `processes` if each is one.
+fn of_threads(out: &mut Exposition, processes: &[WorkerProcessFacts], rows: &[CounterRow]) {
     let name = "drover_worker_cpu_seconds_total";
     let help = "CPU time that the worker's thread has used, user and system.";
     out.by_worker((name, "counter", help), rows, |row| {
@@ -208,48 +212,57 @@ fn of_threads(out: &mut Exposition, processes: bool, rows: &[CounterRow]) {
     let name = "drover_worker_context_switches_total";
     let help = "How often the worker's thread gave the processor up to wait (voluntary switches).";
     out.by_worker((name, "counter", help), rows, |row| Some(row.waits()));
-    if processes {
-        let name = "drover_worker_resident_memory_bytes";
-        let help = "Memory of the worker's process that is in the machine's memory.";
-        out.by_worker((name, "gauge", help), rows, |row| process::resident_memory(row.thread()?));
-        let name = "drover_worker_open_fds";
-        let help = "Descriptors that the worker's process has open.";
-        out.by_worker((name, "gauge", help), rows, |row| process::open_descriptors(row.thread()?));
+    if processes.is_empty() {
+        return;
+    }
+    let name = "drover_worker_resident_memory_bytes";
+    let help = "Memory of the worker's process that is in the machine's memory.";
+    out.by_worker((name, "gauge", help), rows, |row| process::resident_memory(row.thread()?));
+    let name = "drover_worker_open_fds";
+    out.metric(name, "gauge", "Descriptors that the worker's process has open.");
+    // Workers from before a reload have numbers that newer ones have too.
+    let newest: BTreeMap<usize, Option<u64>> =
+        processes.iter().map(|it| (it.first, it.open_descriptors)).collect();
+    for (worker, open) in newest {
+        if let Some(open) = open {
+            out.sample(name, format_args!("{{worker=\"{worker}\"}}"), open);
+        }
     }
 }
 
-/// The metrics that clients of Prometheus have of the answering process.
-fn of_process(out: &mut Exposition, started_at_s: f64) {
-    let this = std::process::id();
-    let cpu = process::cpu_time(this).ok().map(|time| time.as_secs_f64());
+/// The metrics that clients of Prometheus have of a process: here of all that have workers, together.
+fn of_processes(out: &mut Exposition, processes: &[WorkerProcessFacts], started_at_s: f64) {
+    let cpu = processes.iter().filter_map(|it| process::cpu_time(it.pid).ok());
     out.single(
         "process_cpu_seconds_total",
         "counter",
-        "CPU time that the answering process has used, user and system.",
-        cpu,
+        "CPU time that the processes with workers have used, user and system.",
+        Some(cpu.map(|time| time.as_secs_f64()).sum::<f64>()),
     );
+    let memory = processes.iter().filter_map(|it| process::resident_memory(it.pid));
     out.single(
         "process_resident_memory_bytes",
         "gauge",
-        "Memory of the answering process that is in the machine's memory.",
-        process::resident_memory(this),
+        "Memory of the processes with workers that is in the machine's memory.",
+        Some(memory.sum::<u64>()),
     );
+    let open = processes.iter().map(|it| it.open_descriptors);
     out.single(
         "process_open_fds",
         "gauge",
-        "Descriptors that the answering process has open.",
-        process::open_descriptors(this),
+        "Descriptors that the processes with workers have open.",
+        open.sum::<Option<u64>>(),
     );
     out.single(
         "process_max_fds",
         "gauge",
-        "How many descriptors the answering process may have.",
+        "How many descriptors each of these processes may have.",
         process::open_files_limit().soft,
     );
     out.single(
         "process_start_time_seconds",
         "gauge",
-        "When the answering process was started, in seconds since 1970.",
+        "When the server was started, in seconds since 1970.",
         Some(started_at_s),
     );
 }

@@ -1,34 +1,36 @@
 //! The listener for those who watch a server (`--admin`): its health, its counters for Prometheus, and a live page.
 //!
-//! It runs on a thread of its own, in the process that supervises where workers are processes, and reads the counters
-//! that the workers share. So it takes nothing from the workers but a processor for a moment, and what is asked here is
+//! It is a process of its own (`process.rs`), in the sandbox of the workers, since it reads what clients send; the
+//! supervisor starts it, and another one if it dies (`keeper.rs`). It reads the counters that the workers share. So it
+//! takes nothing from the workers but a processor for a moment, and what is asked here is
 //! not counted there. It is bounded: [`CONNECTIONS`] at a time, short heads, time-outs for all that a client does.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use drover_mech::fileio;
 use drover_mech::mechanisms;
 use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
 use drover_sys::socket::{self, Address, ListenOptions};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use crate::Config;
+use crate::admin::process::ProcessQuestions;
 use crate::listen::bind::{bind_name, those_at};
 use crate::status::history::CounterHistory;
 
 mod exchange;
+pub(crate) mod keeper;
 mod live;
 mod metrics;
 mod page;
+pub(crate) mod process;
 
 /// How many connections there may be at a time.
 const CONNECTIONS: usize = 64;
@@ -46,6 +48,7 @@ struct WatchedServer {
     /// Whether the server has begun to stop.
     stopping: Arc<AtomicBool>,
     facts: Arc<Mutex<ServerFacts>>,
+    processes: Arc<ProcessQuestions>,
 }
 
 impl WatchedServer {
@@ -59,20 +62,20 @@ impl WatchedServer {
 }
 
 /// What does not change as long as a server runs, except by a reload of its configuration.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct ServerFacts {
-    version: &'static str,
+    version: String,
     /// The name of the dispatch mechanism.
-    dispatch: &'static str,
+    dispatch: String,
     /// The name of the accept strategy.
-    accept: &'static str,
+    accept: String,
     /// The name of the file backend; `none` if no file is served, `auto` with those that it chooses from.
     files: String,
     /// Whether workers are processes.
     processes: bool,
     /// As [`Address`] writes them.
     addresses: Vec<String>,
-    /// When this process was started, in seconds since 1970.
+    /// When the server was started, in seconds since 1970.
     started_at_s: f64,
     /// How often the configuration was reloaded.
     reloads: u64,
@@ -92,9 +95,9 @@ impl ServerFacts {
         };
         let started_at = SystemTime::now() - drover_sys::process::age().unwrap_or_default();
         ServerFacts {
-            version: env!("CARGO_PKG_VERSION"),
-            dispatch: config.mechanism.name,
-            accept: config.accept.name,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            dispatch: config.mechanism.name.to_owned(),
+            accept: config.accept.name.to_owned(),
             files,
             processes,
             addresses: addresses.iter().map(Address::to_string).collect(),
@@ -140,92 +143,13 @@ impl BoundAdmin {
         })?;
         Ok(Some(bound))
     }
-
-    /// Starts the listener on a thread of its own. `stopping` tells whether the server has begun to stop.
-    ///
-    /// # Errors
-    /// No mechanism can be set up, or there can be no more threads.
-    pub(crate) fn start(
-        self,
-        counters: &CounterHistory,
-        stopping: &Arc<AtomicBool>,
-    ) -> anyhow::Result<AdminListener> {
-        let BoundAdmin { addresses, sockets, facts } = self;
-        let facts = Arc::new(Mutex::new(facts));
-        let (counters, stopping) = (counters.clone(), Arc::clone(stopping));
-        let server = WatchedServer { counters, stopping, facts: Arc::clone(&facts) };
-        let (ready, started) = sync_channel(1);
-        let own: io::Result<_> = sockets.iter().map(|socket| socket.try_clone()).collect();
-        let own = own.context("--admin")?;
-        let work = move || {
-            if let Err(reason) = run(own, server, &ready) {
-                error!("the listener of --admin has ended, the server goes on: {reason:#}");
-            }
-        };
-        let thread = drover_sys::process::start_thread("admin", work).context("--admin")?;
-        // The thread has logged the reason.
-        let remote = started.recv().map_err(|_| anyhow!("--admin: its listener cannot start"))?;
-        Ok(AdminListener { addresses, sockets, facts, remote, thread: Some(thread) })
-    }
-}
-
-/// The listener, running. Dropping it ends it.
-#[derive(Debug)]
-pub(crate) struct AdminListener {
-    addresses: Vec<SocketAddr>,
-    /// Duplicates of what it listens with, for another server.
-    sockets: Vec<Arc<OwnedFd>>,
-    facts: Arc<Mutex<ServerFacts>>,
-    remote: Remote,
-    /// `None` when the thread has been joined.
-    thread: Option<JoinHandle<()>>,
-}
-
-impl AdminListener {
-    pub(crate) fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    /// What it listens with.
-    pub(crate) fn sockets(&self) -> &[Arc<OwnedFd>] {
-        &self.sockets
-    }
-
-    /// Ends it: another server listens.
-    pub(crate) fn stop(&self) {
-        // It fails for a thread that has ended.
-        let _ended = self.remote.stop();
-    }
-
-    /// The server has reloaded its configuration, and is one of `config` now.
-    pub(crate) fn reloaded(&self, config: &Config) {
-        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = ServerFacts::of(config, facts.processes, &[]);
-        let (reloads, started_at_s) = (facts.reloads + 1, facts.started_at_s);
-        let addresses = std::mem::take(&mut facts.addresses);
-        *facts = ServerFacts { reloads, started_at_s, addresses, ..now };
-    }
-
-    /// The server could not reload its configuration.
-    pub(crate) fn reload_refused(&self, reason: &anyhow::Error) {
-        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        facts.last_reload_refused = Some(format!("{reason:#}"));
-    }
-}
-
-impl Drop for AdminListener {
-    fn drop(&mut self) {
-        self.stop();
-        // A panic was reported when it happened.
-        let _panicked = self.thread.take().map(JoinHandle::join);
-    }
 }
 
 /// Serves on the calling thread until asked to stop. `ready` gets the handle when connections are accepted.
 fn run(
     sockets: Vec<OwnedFd>,
     server: WatchedServer,
-    ready: &SyncSender<Remote>,
+    ready: impl FnOnce(Remote),
 ) -> anyhow::Result<()> {
     let mechanism = mechanisms::auto_of_readiness().context("no mechanism works here")?;
     let mut options = NetOptions::new(mechanism).with_connections(CONNECTIONS);
@@ -242,7 +166,6 @@ fn run(
         });
     }
     executor.background(|conn| exchange::sample(conn, &site));
-    // The receiver waits until this handle comes.
-    let _sent = ready.send(net.remote());
+    ready(net.remote());
     executor.run(|conn| exchange::serve(conn, &site)).map_err(io::Error::into)
 }

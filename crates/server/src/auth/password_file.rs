@@ -14,6 +14,8 @@ use crate::auth::verifiers::VerifierPool;
 /// The users of a server, and the threads that verify their passwords.
 pub struct Auth {
     path: PathBuf,
+    /// What the file held.
+    text: String,
     pool: VerifierPool,
 }
 
@@ -26,8 +28,7 @@ impl Auth {
         let name = path.display();
         let text = std::fs::read_to_string(path).with_context(|| {
             format!(
-                "--auth {name}: cannot be read; the user that serves must be allowed to, and a server that runs in its \
-                 sandbox reads no other folders than those that it was started with"
+                "--auth {name}: cannot be read; the user who starts the server must be allowed to"
             )
         })?;
         let real = |path: &Path| path.canonicalize().ok();
@@ -39,10 +40,24 @@ impl Auth {
                 root.display()
             )));
         }
+        Auth::of(path, text)
+    }
+
+    /// The users of a file that holds `text`, for a process that does not read the file itself.
+    ///
+    /// # Errors
+    /// It is no file of users.
+    pub fn of(path: &Path, text: String) -> anyhow::Result<Auth> {
+        let name = path.display();
         let users = Users::parse(&text)
             .map_err(|reason| anyhow!(UsageError::new(format!("--auth {name}: {reason}"))))?;
         let key = TagKey::random().context("--auth: there are no random numbers")?;
-        Ok(Auth { path: path.to_owned(), pool: VerifierPool::new(users, key) })
+        Ok(Auth { path: path.to_owned(), text, pool: VerifierPool::new(users, key) })
+    }
+
+    /// What the file held when it was read.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// The file.

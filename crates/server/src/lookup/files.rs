@@ -27,7 +27,6 @@ use drover_mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, 
 use drover_mech::net::Net;
 use tracing::{info, warn};
 
-use crate::Revalidate;
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntrySource, FileEntry};
 use crate::lookup::kept::KeptFiles;
@@ -36,6 +35,7 @@ use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
 use crate::rules::{AddedFields, Cors, ErrorPage, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::clock::{DateClock, Throttle};
+use crate::{Revalidate, RootWatch};
 
 mod find;
 
@@ -45,6 +45,8 @@ pub(crate) struct FileOptions {
     /// For how long an entry is trusted without a look at its name, and the root without a look at its
     /// path.
     pub(crate) revalidate: Revalidate,
+    /// Who is told that the root is another directory, which this process may not read.
+    pub(crate) root_watch: RootWatch,
     /// How files are opened.
     pub(crate) how: OpenOptions,
     /// Whether names that begin with a dot are served ([`drover_http1::path::Resolved::hidden`]).
@@ -412,6 +414,9 @@ impl SiteFiles {
     /// root before. `false`: this process may not read the other directory, and serves the root before on.
     fn replace_root(&mut self, root: Root) -> bool {
         if root.is_out_of_reach() {
+            if self.options.root_watch.tell() {
+                return false;
+            }
             if !std::mem::replace(&mut self.out_of_reach, true) {
                 warn!(
                     "{} is another directory now, which the sandbox keeps from this server: the one before is \
@@ -485,6 +490,7 @@ mod tests {
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
         let options = FileOptions {
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
+            root_watch: RootWatch::default(),
             how: OpenOptions::default(),
             hidden: false,
             names: Arc::default(),

@@ -166,6 +166,7 @@ fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> Fil
     let siblings: &[_] = if settings.precompressed { &ContentCoding::SUFFIXES } else { &[] };
     FileOptions {
         revalidate: config.revalidate,
+        root_watch: config.root_watch.clone(),
         hidden: settings.hidden,
         names: Arc::new(NameOptions {
             listing: settings.listing,

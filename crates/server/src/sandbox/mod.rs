@@ -1,22 +1,24 @@
-//! What the server gives up after its start, so that a fault in it reaches little: landlock(7).
+//! What a worker process gives up before it accepts connections, so that a fault in it reaches little: landlock(7).
 //!
-//! When all sockets are bound, the process restricts itself, and cannot take that back. What is open stays open.
+//! The supervisor keeps its rights: it opens roots, configuration, users' files and logs, and reads nothing that clients send.
+//! A worker process has what the supervisor has opened for it, becomes `--user`, restricts itself, and cannot take that back.
+//! What is open stays open.
 //!
-//! | | a server, or a worker process | a supervisor |
-//! |---|---|---|
-//! | reading | the root, what may replace it, `/proc`, the processors in `/sys` | everywhere: it starts workers, from the program's file |
-//! | writing | the files that flags name, and the device of the dispatch mechanism, if it has one ([`rules`]) | the same |
-//! | programs | none | its own, for workers |
-//! | TCP (Linux 6.7) | no bind(2), no connect(2) | the same |
-//! | signals, abstract unix sockets (Linux 6.12) | its own threads | its own threads and workers |
+//! | | a worker process |
+//! |---|---|
+//! | reading | the roots, what may replace them, `/proc`, the processors in `/sys`; neither configuration nor users nor logs |
+//! | writing | nothing but the device of the dispatch mechanism, if it has one ([`rules`]) |
+//! | programs | none |
+//! | TCP (Linux 6.7) | no bind(2), no connect(2) |
+//! | signals, abstract unix sockets (Linux 6.12) | its own threads |
 //!
-//! A kernel without some of this enforces the rest. What is in force is the answer of [`enter`], and a line of the log.
+//! A kernel without some of this enforces the rest. What is in force is a line of the log.
 //!
 //! # The user
 //!
-//! Root becomes `--user` after the binding, and before it enters the sandbox ([`give_up`]): for ports below 1024 and
-//! for the file of the access log alone the server is root. The C library changes all threads, also those that run
-//! already. A supervisor becomes the user too, and its workers inherit that.
+//! A supervisor that root has started stays root, for ports below 1024, for a reload and for files that only root may read.
+//! Its workers become `--user` before they restrict themselves ([`give_up`]). The C library changes all threads, also those
+//! that run already.
 //!
 //! # Which directories may be read
 //!
@@ -25,9 +27,9 @@
 //! new directory is readable only if it lies beneath a directory with a rule. [`links`] says which those are: the
 //! root, and for each symbolic link in its path the directory in which the link's target lies. With `current ->
 //! releases/42` that is `releases`, where 43 will be. A root that is no link has a rule for itself alone: its parent
-//! may be a home directory. When rename(2) puts another directory in its place, the files that are open are served
-//! on, and the log says what to do. `/` has a rule only if it is the root, or if links may lead anywhere
-//! (`--symlinks any`).
+//! may be a home directory. When another directory takes its place, by rename(2) or by a new mkdir(2), the worker tells the
+//! supervisor, which opens that directory and starts workers for it, as at a reload. `/` has a rule only if it is the root,
+//! or if links may lead anywhere (`--symlinks any`).
 //!
 //! The rules are the second guard. The first is openat2(2), which opens nothing outside of the root
 //! ([`drover_mech::files::root`]); it holds also for the directories beside the root that the rules leave readable.
@@ -37,24 +39,21 @@
 //!
 //! # Threads
 //!
-//! Landlock restricts the calling thread and those that it starts. [`enter`] is therefore called before workers, openers
-//! and readers start. Older threads are that of the log, which restricts itself, and that of the signals, which is
-//! replaced ([`StopSignals`](crate::StopSignals)). From Linux 7.0 on the kernel restricts all threads at once.
+//! Landlock restricts the calling thread and those that it starts. [`enter`](Sandbox::enter) is therefore called before
+//! workers, openers and readers start. Older threads are that of the log, which restricts itself, and that of the signals,
+//! which is replaced ([`StopSignals`](crate::StopSignals)). From Linux 7.0 on the kernel restricts all threads at once.
 
 mod links;
 mod rules;
 
-use anyhow::{Context, bail};
-use drover_sys::socket::Address;
+use anyhow::Context;
 use landlock::{
-    Access, AccessNet, LandlockStatus, NetPort, PathBeneath, PathFd, RestrictSelfAttr,
-    RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
-    Scope,
+    Access, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictSelfAttr, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use tracing::warn;
 
 use crate::Config;
-use crate::Role;
 use crate::config::SiteSettings;
 use crate::log;
 use rules::{KNOWN, Rules};
@@ -64,20 +63,13 @@ use rules::{KNOWN, Rules};
 pub(crate) struct Sandbox {
     /// What is in force, in words.
     pub(crate) in_words: String,
-    /// What the process may do to files; `None`: whatever its user may.
-    rules: Option<Rules>,
 }
 
-/// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox. `addresses` are
-/// those that the server listens at.
+/// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox.
 ///
 /// # Errors
 /// The process may not become that user, or could become root again, or the user may not look into the root.
-pub(crate) fn give_up(
-    config: &Config,
-    role: Role,
-    addresses: &[Address],
-) -> anyhow::Result<Sandbox> {
+pub(crate) fn give_up(config: &Config) -> anyhow::Result<Sandbox> {
     if let Some(user) = &config.user {
         user.assume().with_context(|| format!("cannot become --user {user}"))?;
         for root in config.sites().filter_map(SiteSettings::root) {
@@ -90,44 +82,28 @@ pub(crate) fn give_up(
             })?;
         }
     }
-    Ok(Sandbox::enter(config, role, addresses))
+    Ok(Sandbox::enter(config))
 }
 
 impl Sandbox {
     /// Restricts the calling thread and what it starts from now on, if `config` says so.
-    pub(crate) fn enter(config: &Config, role: Role, addresses: &[Address]) -> Sandbox {
+    pub(crate) fn enter(config: &Config) -> Sandbox {
         if !config.sandbox {
-            return Sandbox { in_words: "off (--no-sandbox)".to_owned(), rules: None };
+            return Sandbox { in_words: "off (--no-sandbox)".to_owned() };
         }
-        let rules = Rules::of(config, role, addresses);
-        let in_words = match restrict(&rules) {
+        let rules = Rules::of(config);
+        let in_words = match restrict(config, &rules) {
             Ok(status) => in_words(&status, &rules),
             Err(error) => {
                 warn!("cannot enter the sandbox: {error}; serving all the same");
                 format!("none: {error}")
             }
         };
-        Sandbox { in_words, rules: Some(rules) }
-    }
-
-    /// Whether the process can be one of a server of `next`.
-    ///
-    /// # Errors
-    /// A path that `next` needs and that was not needed before.
-    pub(crate) fn check(&self, next: &Config) -> anyhow::Result<()> {
-        let Some(rules) = &self.rules else { return Ok(()) };
-        match rules.first_missing(&Rules::of(next, rules.role(), &[])) {
-            Some(path) => bail!(
-                "'{}' is out of the sandbox's reach, which holds what the server was started with; start another \
-                 server with --take-over, or serve with --no-sandbox",
-                path.display()
-            ),
-            None => Ok(()),
-        }
+        Sandbox { in_words }
     }
 }
 
-fn restrict(rules: &Rules) -> Result<RestrictionStatus, RulesetError> {
+fn restrict(config: &Config, rules: &Rules) -> Result<RestrictionStatus, RulesetError> {
     let mut ruleset = Ruleset::default()
         .handle_access(rules.handled)?
         .handle_access(AccessNet::from_all(KNOWN))?
@@ -140,14 +116,15 @@ fn restrict(rules: &Rules) -> Result<RestrictionStatus, RulesetError> {
             ruleset = ruleset.add_rule(PathBeneath::new(fd, *access))?;
         }
     }
+    // The directory that is open is the root, also where its path leads to another one by now.
+    for root in config.sites().filter_map(SiteSettings::root) {
+        ruleset = ruleset.add_rule(PathBeneath::new(root.directory(), rules::READ))?;
+    }
     for (path, access) in &rules.writing {
         if let Ok(fd) = PathFd::new(path) {
             // The kernel refuses rules for pipes and sockets, and lets them be written.
             let _ = (&mut ruleset).add_rule(PathBeneath::new(fd, *access));
         }
-    }
-    for port in &rules.ports {
-        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
     }
     let of_log = ruleset.try_clone();
     let status = ruleset.restrict_self()?;
@@ -174,7 +151,7 @@ fn in_words(status: &RestrictionStatus, rules: &Rules) -> String {
     }
     let sockets = match abi {
         ..4 => "sockets are free (before Linux 6.7)",
-        _ => "no TCP bind to other ports, no connect",
+        _ => "no TCP bind, no connect",
     };
     format!("Landlock (ABI {abi}): {rules}, {sockets}")
 }
@@ -201,9 +178,8 @@ mod tests {
     }
 
     /// A thread ends with its restrictions, and the other tests go on without.
-    fn within<R: Send>(config: &Config, role: Role, act: impl FnOnce() -> R + Send) -> Option<R> {
-        let (told, done) =
-            on_own_thread(|| (Sandbox::enter(config, role, &[]).in_words, act())).unwrap();
+    fn within<R: Send>(config: &Config, act: impl FnOnce() -> R + Send) -> Option<R> {
+        let (told, done) = on_own_thread(|| (Sandbox::enter(config).in_words, act())).unwrap();
         if told.starts_with("none: this kernel") || told.starts_with("none: Landlock is") {
             drover_testing::skip!("{told}");
             return None;
@@ -223,7 +199,7 @@ mod tests {
         fs::create_dir(&root).unwrap();
         fs::write(root.join("a"), "a").unwrap();
         fs::write(folder.path().join("secret"), "s").unwrap();
-        within(&config(&root), Role::Server, || {
+        within(&config(&root), || {
             assert_eq!(fs::read(root.join("a")).unwrap(), b"a");
             fs::read("/proc/self/status").unwrap();
             assert!(is_refused(fs::read(folder.path().join("secret"))));
@@ -237,39 +213,33 @@ mod tests {
     }
 
     #[test]
-    fn within_no_other_port_is_bound_and_no_address_connected_to() {
+    fn within_no_port_is_bound_and_no_address_connected_to() {
         let folder = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let own = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (told, own, bound, connected) = on_own_thread(|| {
-            let sandbox = Sandbox::enter(&config(folder.path()), Role::Server, &[own.into()]);
-            let another = TcpListener::bind("127.0.0.1:0");
-            (sandbox.in_words, TcpListener::bind(own), another, TcpStream::connect(address))
+        let (told, bound, connected) = on_own_thread(|| {
+            let sandbox = Sandbox::enter(&config(folder.path()));
+            (sandbox.in_words, TcpListener::bind("127.0.0.1:0"), TcpStream::connect(address))
         })
         .unwrap();
-        if !told.contains("no TCP bind to other ports") {
+        if !told.contains("no TCP bind") {
             return drover_testing::skip!("{told}");
         }
-        own.unwrap();
         assert!(is_refused(bound) && is_refused(connected));
     }
 
     #[test]
-    fn what_flags_name_can_be_written_and_nothing_beside_its_folder() {
+    fn what_flags_name_can_be_neither_read_nor_written_within() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        ["root", "counted", "other"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
-        let counters = Some(at("counted/counters"));
-        let config = Config { counters, ..config(&at("root")) };
-        for role in [Role::Server, Role::Supervisor] {
-            within(&config, role, || {
-                fs::write(at("counted/new"), "1").unwrap();
-                fs::rename(at("counted/new"), at("counted/counters")).unwrap();
-                assert!(is_refused(fs::write(at("other/new"), "1")));
-                assert_eq!(is_refused(fs::read("/etc/passwd")), role == Role::Server);
-            });
-        }
+        ["root", "kept"].iter().for_each(|name| fs::create_dir(at(name)).unwrap());
+        fs::write(at("kept/config"), "").unwrap();
+        let (counters, config_file) = (Some(at("kept/counters")), Some(at("kept/config")));
+        let config = Config { counters, config_file, ..config(&at("root")) };
+        within(&config, || {
+            assert!(is_refused(fs::read(at("kept/config"))));
+            assert!(is_refused(fs::write(at("kept/counters"), "1")));
+        });
     }
 
     #[test]
@@ -291,7 +261,7 @@ mod tests {
             }
         });
         let (config, top) = (config(&at("current/public")), folder.path());
-        within(&config, Role::Server, move || {
+        within(&config, move || {
             // A thread that is not restricted, as whoever deploys is not.
             deploy.send(()).unwrap();
             deployed.recv().unwrap();
@@ -306,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = Config { sandbox: false, ..config(folder.path()) };
         let (told, read) = on_own_thread(|| {
-            let told = Sandbox::enter(&config, Role::Server, &[]).in_words;
+            let told = Sandbox::enter(&config).in_words;
             (told, fs::read("/etc/passwd"))
         })
         .unwrap();

@@ -42,6 +42,23 @@ impl CounterHistory {
         CounterHistory(Arc::new(Mutex::new(state)))
     }
 
+    /// Of workers that count in the last of `tables`; those of the others have not ended yet. `ended`: the sums over those that
+    /// have. `None`: there is no table.
+    pub(crate) fn of(
+        ended: Option<Vec<CounterRow>>,
+        tables: impl IntoIterator<Item = CounterTable>,
+    ) -> Option<CounterHistory> {
+        let mut succeeded: Vec<_> = tables.into_iter().collect();
+        let (current, ended) = (succeeded.pop()?, ended.unwrap_or_default());
+        let state = State { ended, succeeded, current, current_ended: false };
+        Some(CounterHistory(Arc::new(Mutex::new(state))))
+    }
+
+    /// The sums over all workers of a number that have ended.
+    pub(crate) fn ended(&self) -> Vec<CounterRow> {
+        self.lock().ended.clone()
+    }
+
     /// Workers that count in `next` serve from now on.
     pub(crate) fn succeed(&self, next: CounterTable) {
         let mut state = self.lock();
@@ -82,11 +99,6 @@ impl CounterHistory {
     /// What the workers of each number have done.
     pub(crate) fn workers(&self) -> Vec<WorkerStatistics> {
         self.rows().iter().map(CounterRow::worker_statistics).collect()
-    }
-
-    /// How many connections are open.
-    pub(crate) fn open(&self) -> u64 {
-        self.rows().iter().map(CounterRow::open).sum()
     }
 
     /// The sums over all workers. Each number is exact; they are not read at one instant.

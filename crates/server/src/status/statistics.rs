@@ -78,6 +78,18 @@ impl CounterTable {
         SharedTable::attach(file).map(CounterTable)
     }
 
+    /// A table that holds these numbers.
+    pub(crate) fn holding(rows: &[CounterRow]) -> io::Result<CounterTable> {
+        let table = CounterTable::new(rows.len())?;
+        for (worker, row) in rows.iter().enumerate() {
+            let counters = table.of(worker);
+            for (place, count) in row.0.iter().enumerate() {
+                counters.0[place].store(*count, Ordering::Relaxed);
+            }
+        }
+        Ok(table)
+    }
+
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.0.file()
     }

@@ -4,18 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use drover_sys::message_socket::{DESCRIPTORS_MOST, MessageSocket};
 use serde::{Deserialize, Serialize};
 
+use crate::json_messages::{self, short};
+
 /// Servers of different numbers do not understand each other.
 pub(super) const PROTOCOL: u32 = 1;
-
-/// Room for a message, in bytes.
-const LONGEST: usize = 4096;
-
-/// How much of a reason is sent, in characters; as UTF-8 in JSON it fits a message.
-const REASON_MOST: usize = 500;
 
 /// A message, as JSON. Some carry descriptors.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -37,7 +33,7 @@ pub(super) enum TakeOverMessage {
 impl TakeOverMessage {
     /// The message for a reason that may be long.
     pub(super) fn refused(reason: &str) -> TakeOverMessage {
-        TakeOverMessage::Refused(reason.chars().take(REASON_MOST).collect())
+        TakeOverMessage::Refused(short(reason))
     }
 
     /// Sends the message with one descriptor, or none.
@@ -46,7 +42,7 @@ impl TakeOverMessage {
         to: &MessageSocket,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        to.send(&serde_json::to_vec(self)?, descriptor.as_slice())
+        json_messages::send(to, self, descriptor.as_slice())
     }
 
     /// The next message with its descriptors; `None`: the other end is closed.
@@ -56,20 +52,7 @@ impl TakeOverMessage {
     pub(super) fn receive(
         from: &MessageSocket,
     ) -> anyhow::Result<Option<(TakeOverMessage, Vec<OwnedFd>)>> {
-        let mut room = [0; LONGEST];
-        let (len, descriptors) = match from.receive(&mut room) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                bail!("it has not answered for {:?}", super::PATIENCE)
-            }
-            // The other process was killed with messages unread.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
-            received => received?,
-        };
-        if len == 0 {
-            return Ok(None);
-        }
-        let message = serde_json::from_slice(&room[..len]).context("it speaks another protocol")?;
-        Ok(Some((message, descriptors)))
+        json_messages::receive(from)
     }
 }
 
@@ -108,7 +91,7 @@ mod tests {
     fn the_longest_reason_fits_a_message() {
         for character in ['a', '"', '\u{1}', '😀'] {
             let refused = TakeOverMessage::refused(&character.to_string().repeat(10_000));
-            assert!(serde_json::to_vec(&refused).unwrap().len() <= LONGEST);
+            assert!(serde_json::to_vec(&refused).unwrap().len() <= json_messages::LONGEST);
         }
     }
 

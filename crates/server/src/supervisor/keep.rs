@@ -1,9 +1,11 @@
-//! Workers as processes, and the process that keeps them.
+//! The life of a server: a small process that keeps its rights, and worker processes that serve.
 //!
-//! The supervisor binds the addresses, keeps every descriptor that a listener handle is made of, and serves
-//! nothing itself. A worker that dies for any reason is replaced by one with equal
-//! listener handles: connections that wait in them wait a little longer, and are not lost. After repeated deaths at
-//! once, the pause before a replacement grows. Workers die with the supervisor.
+//! The supervisor binds the addresses and opens roots, users' files and logs. It reads the configuration, hears signals, the
+//! service manager and other servers that take over, and serves nothing itself: nothing that a client sends is read here. Its
+//! workers are threads of one process or, with `--processes`, a process each (`supervisor/process.rs`); they have no rights but
+//! to read the roots (`sandbox`). A process that dies for any reason is replaced by one with equal
+//! sockets: connections that wait in them wait a little longer, and are not lost. After repeated deaths at
+//! once, the pause before a replacement grows. Workers die with the supervisor. A supervisor of idle workers sleeps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -15,23 +17,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use drover_mech::accept::{self, Acceptor, Among};
+use drover_sys::process::give_back_memory;
 use drover_sys::socket::Address;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
-use super::process_crew::{Message, PING_EVERY, ProcessCrew, WorkerChange};
+use super::child::ChildEvent;
+use super::messages::FromWorker;
+use super::process_crew::{CrewListeners, Message, ProcessCrew};
 use super::service_manager::ServiceManager;
-use crate::admin::{AdminListener, BoundAdmin};
-use crate::config::Config;
+use crate::admin::BoundAdmin;
+use crate::admin::keeper::AdminKeeper;
+use crate::admin::process::FromAdmin;
+use crate::config::{Config, ContentSource};
 use crate::listen::bind::{BoundAddresses, bind};
 use crate::listen::sockets::{LOOK_AGAIN, ListeningSockets};
+use crate::output_files::OutputFiles;
 use crate::reload::{
     FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload, tell_reopening,
 };
-use crate::sandbox::{self, Sandbox};
-use crate::signals::{Heard, Role, StopSignals};
+use crate::signals::{Heard, StopSignals};
 use crate::status::history::CounterHistory;
 use crate::status::statistics::{Statistics, WorkerStatistics};
-use crate::stopper::STOPPING;
 use crate::succession::hand_over::{
     HandOverListener, HandOverState, HandOverStep, Offer, tell_handed_over,
 };
@@ -40,6 +46,12 @@ use crate::{processors, status};
 
 /// How often it is looked whether workers have been sent what was accepted for them.
 const LOOK: Duration = Duration::from_millis(1);
+
+/// What the log says when workers have been told to stop.
+const STOPPING: &str = "stopping: requests under way may finish";
+
+/// How often it is looked at most whether roots are other directories.
+const ROOTS_EVERY: Duration = Duration::from_millis(250);
 
 /// How long after the grace a worker may take to end by itself.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);
@@ -57,9 +69,11 @@ impl WorkerPlans {
     }
 }
 
-/// A server whose workers are processes. Dropping it kills them.
+/// A server: the process with the rights, and its workers. Dropping it kills them.
 #[derive(Debug)]
 pub struct Supervisor {
+    /// Whether the workers are threads of one process, or a process each.
+    among: Among,
     addresses: Vec<Address>,
     /// The workers of each configuration, by its number: those that accept connections, those that have retired, and some
     /// that start.
@@ -69,13 +83,15 @@ pub struct Supervisor {
     /// What the supervisor listens with.
     sockets: ListeningSockets,
     counters: CounterHistory,
-    /// What is in force of the sandbox.
-    sandbox: Sandbox,
     fixed: FixedSettings,
     reloader: Option<Reloader>,
     /// Whether the server has begun to stop.
     stopping: Arc<AtomicBool>,
-    admin: Option<AdminListener>,
+    admin: Option<AdminKeeper>,
+    /// When it may be looked whether the roots are other directories; `None`: no worker wants to know.
+    roots_due: Option<Instant>,
+    /// When that was looked at last.
+    roots_seen: Instant,
     /// The service manager, if one has started the server.
     manager: Option<ServiceManager>,
     sender: Sender<Message>,
@@ -91,37 +107,45 @@ pub struct Supervisor {
 impl Supervisor {
     /// Binds every address, starts the workers, and returns when all of them accept. To be called on
     /// a thread that lives as long as the server: workers die with it. `arguments` are those of this
-    /// program that make a server of the same configuration; a worker gets them and
-    /// [`FLAG`](super::process::FLAG).
+    /// program that make a server of the same configuration; a worker process gets them and
+    /// [`FLAG`](super::process::FLAG). `processes`: each worker is a process.
     ///
     /// # Errors
     /// An address that cannot be bound, or a worker that cannot start: one chain with the remedy.
-    pub fn start(config: Config, arguments: Vec<OsString>) -> anyhow::Result<Supervisor> {
+    pub fn start(
+        config: Config,
+        arguments: Vec<OsString>,
+        processes: bool,
+    ) -> anyhow::Result<Supervisor> {
         if config.pin {
             processors(config.workers)?;
         }
+        let among = if processes { Among::Processes } else { Among::Threads };
         let take_over = TakeOver::of(&config)?;
         let handed = take_over.sockets(&config)?;
-        let BoundAddresses { addresses, handles, sockets, acceptors } =
-            bind(&config, Among::Processes, &handed)?;
-        let admin = BoundAdmin::bind(&config, true, &addresses, &handed)?;
+        let bound = bind(&config, among, &handed)?;
+        let admin = BoundAdmin::bind(&config, processes, &bound.addresses, &handed)?;
         drop(handed);
+        let manager = ServiceManager::of_environment()?;
         let (sender, inbox) = channel();
         let config = Arc::new(Config { passed: Vec::new(), ..config });
-        let made = (handles, acceptors);
-        let crew = ProcessCrew::new(Arc::clone(&config), 0, arguments, made, sender.clone())?;
-        let manager = ServiceManager::of_environment()?;
+        let addresses = bound.addresses.clone();
+        let (made, sockets) = listeners_of(bound, among);
+        let files = (OutputFiles::open(&config)?, sender.clone());
+        let crew = ProcessCrew::new(Arc::clone(&config), 0, arguments, made, files)?;
         let mut supervisor = Supervisor {
-            sandbox: sandbox::give_up(&config, Role::Supervisor, &addresses)?,
+            among,
             addresses,
             counters: CounterHistory::new(crew.counter_table.clone()),
             crews: BTreeMap::new(),
             serving: 0,
-            sockets: sockets.into(),
+            sockets,
             fixed: FixedSettings::of(&config),
             reloader: None,
             stopping: Arc::default(),
             admin: None,
+            roots_due: None,
+            roots_seen: Instant::now(),
             manager,
             sender,
             inbox,
@@ -132,14 +156,33 @@ impl Supervisor {
         };
         supervisor.start_crew(0, crew)?;
         if let Some(admin) = admin {
-            supervisor.admin = Some(admin.start(&supervisor.counters, &supervisor.stopping)?);
+            supervisor.start_admin(admin)?;
         }
         if let Some(control) = take_over.finish()? {
             let sender = supervisor.sender.clone();
             let tell = move |step| sender.send(Message::HandOver(step)).is_ok();
             supervisor.hand_over_listener = Some(HandOverListener::start(control, tell)?);
         }
+        // What the start needed is more than what is needed from now on.
+        give_back_memory();
         Ok(supervisor)
+    }
+
+    /// Starts the process of `--admin`, and returns when it accepts connections.
+    fn start_admin(&mut self, admin: BoundAdmin) -> anyhow::Result<()> {
+        let Some(crew) = self.crews.get(&self.serving) else { bail!("the server stops") };
+        let (sender, arguments) = (self.sender.clone(), crew.arguments.clone());
+        let table = (self.serving, crew.counter_table.clone());
+        let hear = move |number, heard| drop(sender.send(Message::Admin(number, heard)));
+        let mut keeper = AdminKeeper::start(admin, arguments, table, hear)?;
+        while !keeper.is_ready()? {
+            match self.inbox.recv()? {
+                Message::Admin(number, heard) => keeper.hear(number, heard),
+                other => self.hear(other),
+            }
+        }
+        self.admin = Some(keeper);
+        Ok(())
     }
 
     /// Starts the workers of one configuration, and returns when all of them accept.
@@ -158,12 +201,11 @@ impl Supervisor {
     fn until_ready(&mut self, number: usize) -> anyhow::Result<()> {
         while self.crews.get(&number).is_some_and(|crew| !crew.is_ready()) {
             match self.inbox.recv()? {
-                Message::Worker(it, place, change) if it == number => {
+                Message::Worker(it, place, heard) if it == number => {
                     let Some(crew) = self.crews.get_mut(&number) else { continue };
-                    match change {
-                        WorkerChange::Failed(reason) => bail!(reason),
-                        WorkerChange::Ended => bail!(crew.early_end(place)),
-                        change => crew.hear(place, change),
+                    match heard {
+                        ChildEvent::Ended => bail!(crew.early_end(place)),
+                        heard => crew.hear(place, heard),
                     }
                 }
                 other => self.hear(other),
@@ -181,13 +223,14 @@ impl Supervisor {
     /// The addresses of [`Config::admin`] as they are bound.
     #[must_use]
     pub fn admin_addresses(&self) -> &[SocketAddr] {
-        self.admin.as_ref().map_or(&[], AdminListener::addresses)
+        self.admin.as_ref().map_or(&[], AdminKeeper::addresses)
     }
 
-    /// What is in force of the sandbox ([`Config::sandbox`]), in words.
+    /// What is in force of the workers' sandbox ([`Config::sandbox`]), in words.
     #[must_use]
     pub fn sandbox(&self) -> &str {
-        &self.sandbox.in_words
+        let crew = self.crews.get(&self.serving);
+        crew.and_then(ProcessCrew::sandbox).unwrap_or("no worker has told")
     }
 
     /// What the workers have done so far.
@@ -212,7 +255,7 @@ impl Supervisor {
         let file = self.fixed.counters_file();
         signals.tell(move |heard| {
             let message = match heard {
-                Heard::Counters => return status::counters::answer(file.as_deref(), &counters),
+                Heard::Counters => return status::counters::answer(&file, &counters),
                 Heard::Stop => Message::Signal,
                 Heard::Reload => Message::Reload,
                 Heard::Child => Message::Changed,
@@ -245,7 +288,8 @@ impl Supervisor {
             true => Ok(()),
             false => self.stop_after_deferred(),
         };
-        status::counters::finish(self.fixed.counters_file().as_deref(), &self.counters);
+        status::counters::finish(&self.fixed.counters_file(), &self.counters);
+        self.admin.iter_mut().for_each(AdminKeeper::end);
         stopped
     }
 
@@ -253,6 +297,7 @@ impl Supervisor {
     fn stop_after_deferred(&mut self) -> anyhow::Result<()> {
         self.stopping.store(true, Ordering::Relaxed);
         self.manager.iter().for_each(ServiceManager::is_stopping);
+        self.admin.iter().for_each(AdminKeeper::is_stopping);
         let until = self.sockets.close();
         if self.second_signal_while(until, LOOK_AGAIN, |own| own.sockets.keep_some()) {
             return self.kill("by a second signal");
@@ -261,25 +306,24 @@ impl Supervisor {
         self.stop()
     }
 
-    /// Replaces workers until a signal comes, or the last have ended, and watches whether they go on.
+    /// Replaces workers until a signal comes, or the last have ended. Sleeps as long as there is nothing to do; only a service
+    /// manager that wants to know whether the workers go on makes it wake up by itself.
     fn keep(&mut self) {
-        let mut next_ping = Instant::now() + PING_EVERY;
-        let beat = self.manager.as_ref().and_then(ServiceManager::beat).unwrap_or(PING_EVERY);
-        let mut next_beat = Instant::now() + beat;
+        let beat = self.manager.as_ref().and_then(ServiceManager::beat);
+        let mut next_beat = beat.map(|beat| Instant::now() + beat);
         while !self.stopping.load(Ordering::Relaxed)
             && (!self.hand_over.is_done() || !self.crews.is_empty())
         {
-            if next_ping <= Instant::now() {
-                self.crews.values_mut().for_each(ProcessCrew::ping);
-                next_ping = Instant::now() + PING_EVERY;
-            }
-            if next_beat <= Instant::now() {
+            if let Some((beat, due)) = beat.zip(next_beat)
+                && due <= Instant::now()
+            {
                 self.tell_alive();
-                next_beat = Instant::now() + beat;
+                self.crews.values_mut().for_each(ProcessCrew::ping);
+                next_beat = Some(Instant::now() + beat);
             }
-            match self.next_message(next_ping.min(next_beat)) {
+            match self.next_message(next_beat) {
                 Some(message) => self.hear(message),
-                None => self.crews.values_mut().for_each(ProcessCrew::fill_what_is_due),
+                None => self.do_what_is_due(),
             }
             if self.stopping.load(Ordering::Relaxed) {
                 return;
@@ -294,10 +338,27 @@ impl Supervisor {
         }
     }
 
-    /// `None`: a place is to be filled, or it is `end`.
-    fn next_message(&self, end: Instant) -> Option<Message> {
-        let due = self.crews.values().filter_map(ProcessCrew::due).fold(end, Instant::min);
-        self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
+    fn do_what_is_due(&mut self) {
+        self.crews.values_mut().for_each(ProcessCrew::fill_what_is_due);
+        self.admin.iter_mut().for_each(|admin| admin.fill_if_due(&self.counters));
+        let now = Instant::now();
+        if self.roots_due.is_some_and(|due| due <= now) && !self.hand_over.is_under_way() {
+            (self.roots_due, self.roots_seen) = (None, now);
+            self.serve_replaced_roots();
+        }
+    }
+
+    /// `None`: something is due, or it is `end`.
+    fn next_message(&self, end: Option<Instant>) -> Option<Message> {
+        let due = self.crews.values().filter_map(ProcessCrew::due);
+        let of_admin = self.admin.as_ref().and_then(AdminKeeper::due);
+        match due.chain(end).chain(of_admin).chain(self.roots_due).min() {
+            Some(due) => {
+                self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
+            }
+            // It cannot fail: the supervisor has a sender itself.
+            None => self.inbox.recv().ok(),
+        }
     }
 
     fn hear(&mut self, message: Message) {
@@ -306,13 +367,58 @@ impl Supervisor {
             Message::Changed => self.crews.values().for_each(ProcessCrew::tell_changes),
             Message::Reload => self.reload_again = true,
             Message::HandOver(step) => self.hand_over_steps.push_back(step),
-            Message::Worker(number, place, change) => {
+            Message::Admin(_, ChildEvent::Message(FromAdmin::Asks)) => {
+                let facts = self.crews.values().flat_map(ProcessCrew::facts).collect();
+                if let Some(admin) = &self.admin {
+                    admin.answer(facts);
+                }
+            }
+            Message::Admin(number, heard) => {
+                if let Some(admin) = &mut self.admin {
+                    admin.hear(number, heard);
+                }
+            }
+            Message::Worker(number, _, ChildEvent::Message(FromWorker::RootReplaced)) => {
+                if number == self.serving && self.roots_due.is_none() {
+                    self.roots_due = Some(self.roots_seen + ROOTS_EVERY);
+                }
+            }
+            Message::Worker(number, place, heard) => {
                 let Some(crew) = self.crews.get_mut(&number) else { return };
-                crew.hear(place, change);
+                crew.hear(place, heard);
                 if crew.has_retired() && crew.has_ended() {
                     self.counters.end(&crew.counter_table);
+                    self.admin.iter_mut().for_each(|admin| admin.ended(number));
                     self.crews.remove(&number);
+                    give_back_memory();
                 }
+            }
+        }
+    }
+
+    /// Has other workers serve where the path of a root leads to another directory now.
+    fn serve_replaced_roots(&mut self) {
+        let Some(crew) = self.crews.get(&self.serving) else { return };
+        let (mut config, arguments) = ((*crew.config).clone(), crew.arguments.clone());
+        let mut names = Vec::new();
+        let own = config.site.iter_mut();
+        for site in own.chain(config.hosts.iter_mut().map(|host| &mut host.site)) {
+            if let ContentSource::Directory(root) = &site.source
+                && let Ok(Some(now)) = root.replaced()
+            {
+                names.push(now.name().to_string());
+                site.source = ContentSource::Directory(Arc::new(now));
+            }
+        }
+        if names.is_empty() {
+            return;
+        }
+        names.dedup();
+        let names = names.join(", ");
+        match self.go_on_with(config, arguments) {
+            Ok(()) => info!("{names} is another directory now: serving that"),
+            Err(reason) => {
+                error!("{names} is another directory now, and cannot be served: {reason:#}");
             }
         }
     }
@@ -336,7 +442,7 @@ impl Supervisor {
         tell_reopening(has_log > 0, self.reloader.is_some());
         let Some(mut reloader) = self.reloader.take() else { return };
         self.manager.iter().for_each(ServiceManager::is_reloading);
-        let outcome = reloader.read(&self.fixed, &self.sandbox).and_then(|next| {
+        let outcome = reloader.read(&self.fixed).and_then(|next| {
             let Some(NextConfig { config, arguments, described, status }) = next else {
                 return Ok(None);
             };
@@ -345,7 +451,7 @@ impl Supervisor {
             Ok(Some((described, status)))
         });
         self.reloader = Some(reloader);
-        if let Some(admin) = &self.admin {
+        if let Some(admin) = &mut self.admin {
             match (&outcome, self.crews.get(&self.serving)) {
                 (Err(reason), _) => admin.reload_refused(reason),
                 (Ok(Some(_)), Some(crew)) => admin.reloaded(&crew.config),
@@ -395,7 +501,7 @@ impl Supervisor {
             HandOverStep::Offer(offer) => {
                 let Some(crew) = self.crews.get(&serving) else { return };
                 let mut sockets = self.sockets.all();
-                sockets.extend_from_slice(self.admin.as_ref().map_or(&[], AdminListener::sockets));
+                sockets.extend_from_slice(self.admin.as_ref().map_or(&[], AdminKeeper::sockets));
                 self.hand_over = HandOverState::UnderWay(None);
                 // It fails if the thread has ended, which then asks for nothing else.
                 let _sent = offer.send(Offer::of(&crew.config, sockets));
@@ -412,7 +518,7 @@ impl Supervisor {
                 self.hand_over = HandOverState::Done;
                 self.retire(serving);
                 self.sockets = ListeningSockets::default();
-                self.admin.iter().for_each(AdminListener::stop);
+                self.admin.iter_mut().for_each(AdminKeeper::end);
                 self.manager.iter().for_each(|manager| manager.is_succeeded(successor));
                 tell_handed_over(successor);
             }
@@ -430,17 +536,21 @@ impl Supervisor {
             processors(config.workers)?;
         }
         let passing = config.on(self.sockets.all());
-        let BoundAddresses { handles, sockets, acceptors, .. } =
-            bind(&passing, Among::Processes, &[])?;
+        let (made, sockets) = listeners_of(bind(&passing, self.among, &[])?, self.among);
         drop(passing);
-        let (number, made) = (self.serving + 1, (handles, acceptors));
-        let crew =
-            ProcessCrew::new(Arc::new(config), number, arguments, made, self.sender.clone())?;
+        let number = self.serving + 1;
+        let files = match self.crews.get(&self.serving) {
+            Some(crew) => crew.files.succeed(&config)?,
+            None => OutputFiles::open(&config)?,
+        };
+        let files = (files, self.sender.clone());
+        let crew = ProcessCrew::new(Arc::new(config), number, arguments, made, files)?;
         let table = crew.counter_table.clone();
         self.start_crew(number, crew)?;
-        self.sockets = sockets.into();
+        self.sockets = sockets;
         self.serving = number;
-        self.counters.succeed(table);
+        self.counters.succeed(table.clone());
+        self.admin.iter_mut().for_each(|admin| admin.succeeded(number, &table));
         Ok(())
     }
 
@@ -476,16 +586,14 @@ impl Supervisor {
             return self.kill("by a second signal");
         }
         self.crews.values_mut().for_each(ProcessCrew::stop);
-        while self.crews.values().any(|crew| !crew.has_ended()) {
+        while self.crews.values().any(|crew| !crew.is_done()) {
             match self.inbox.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(Message::Worker(_, place, WorkerChange::Failed(reason))) => {
-                    warn!("worker {place}: {reason}");
-                }
                 Ok(Message::Signal) => return self.kill("by a second signal"),
                 Ok(message) => self.hear(message),
                 Err(_) => return self.kill("because they did not stop by themselves"),
             }
         }
+        self.crews.values_mut().for_each(ProcessCrew::reap_all);
         Ok(())
     }
 
@@ -500,7 +608,7 @@ impl Supervisor {
         while lasts(self) && Instant::now() < end {
             match self.inbox.recv_timeout(look) {
                 Ok(Message::Signal) => return true,
-                Ok(Message::Worker(number, place, WorkerChange::Ended)) => {
+                Ok(Message::Worker(number, place, ChildEvent::Ended)) => {
                     self.crews.get_mut(&number).into_iter().for_each(|crew| crew.reap(place));
                 }
                 _ => {}
@@ -526,6 +634,20 @@ impl Drop for Supervisor {
     }
 }
 
+/// How connections come to the workers, with what the supervisor itself keeps of the sockets.
+fn listeners_of(
+    bound: BoundAddresses,
+    among: Among,
+) -> ((CrewListeners, Vec<Acceptor>), ListeningSockets) {
+    let sockets = ListeningSockets::from(bound.sockets);
+    let listeners = match among {
+        // The process of the threads makes handles of the sockets itself.
+        Among::Threads => CrewListeners::Sockets(sockets.all()),
+        Among::Processes => CrewListeners::Handles(bound.handles),
+    };
+    ((listeners, bound.acceptors), sockets)
+}
+
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroUsize;
@@ -539,8 +661,8 @@ mod tests {
         let mechanism = drover_mech::mechanisms::auto(1).unwrap();
         let workers = NonZeroUsize::new(2).unwrap();
         let config = Config { workers, ..Config::new(ContentSource::Fixed(1), mechanism) };
-        let error = format!("{:#}", Supervisor::start(config, Vec::new()).unwrap_err());
-        for part in ["worker ", "before it accepted connections", "exit status: ", "--processes"] {
+        let error = format!("{:#}", Supervisor::start(config, Vec::new(), true).unwrap_err());
+        for part in ["worker ", "before accepting connections", "exit status: "] {
             assert!(error.contains(part), "{error}");
         }
     }

@@ -1,6 +1,9 @@
-//! Workers as processes: who keeps them, and what one of them is.
+//! The process that keeps its rights, and the worker processes that it keeps.
 
+pub(crate) mod child;
+mod heartbeat;
 pub(crate) mod keep;
+mod messages;
 pub(crate) mod process;
 mod process_crew;
 pub(crate) mod service_manager;

@@ -1,96 +1,155 @@
-//! One worker as a process: what it is given by its supervisor, and what they say to each other.
+//! A worker process: what it is given by its supervisor, and what it does until its end.
 //!
 //! The supervisor starts its own program again, with its own configuration as flags and one more
-//! ([`FLAG`]) that says which worker this is, and which of the descriptors that it has are its listener handles. They
-//! talk in lines:
-//!
-//! | | |
-//! |---|---|
-//! | `ready`, on the worker's stdout | it accepts connections |
-//! | `failed REASON` | it cannot accept connections, or could not go on |
-//! | `ping`, on its stdin | look for events, and answer `alive` |
-//! | `alive`, on its stdout | it has looked for events |
-//! | `reopen`, on its stdin | open the access log anew |
-//! | `retire`, on its stdin | accept no more connections, and go on with those that are there |
-//! | `left`, on its stdout | it accepts no more connections |
-//! | `stop`, on its stdin, or its end | stop in good order |
+//! ([`FLAG`]), which names a descriptor. Behind it is the [`Inheritance`]: which workers this process has, and which of its
+//! descriptors are their sockets, counters, files and roots. The process is one worker of several (`--processes`), or
+//! has all workers as threads. It opens nothing by a path that its supervisor has opened for it.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use drover_mech::accept::{self, ListenerHandle, Strategy};
+use drover_mech::accept::{self, Among, ListenerHandle, Strategy};
 use drover_mech::mechanisms::{self, Mechanism};
-use drover_sys::process;
+use drover_sys::message_socket::MessageSocket;
+use drover_sys::process::{self, OrdinaryUser};
 use serde::{Deserialize, Serialize};
 
+use super::heartbeat;
+use super::messages::{FromWorker, ToWorker};
 use crate::Config;
-use crate::Role;
+use crate::ContentSource;
 use crate::StopSignals;
+use crate::admin::process::{AdminInheritance, be_admin};
+use crate::config::RootWatch;
 use crate::crew::CrewPlan;
+use crate::json_messages::{self, short};
+use crate::listen::bind::bind;
+use crate::output_files::OutputFiles;
 use crate::sandbox;
-use crate::server::{Server, ServerReport};
+use crate::server::Server;
 use crate::status::statistics::CounterTable;
-use crate::stopper::Stopper;
 
-/// The flag that makes a process one worker of a server.
+/// The flag that makes a process one with workers of a server.
 pub const FLAG: &str = "--as-worker";
-
-/// What a supervisor asks, and what a worker answers once it has looked for events.
-pub(crate) const PING: &str = "ping";
-pub(crate) const ALIVE: &str = "alive";
-
-/// What a supervisor says when the worker is to stop.
-pub(crate) const STOP: &str = "stop";
-
-/// What a supervisor says when the access log is to be opened anew.
-pub(crate) const REOPEN: &str = "reopen";
-
-/// What a supervisor says when others take the sockets over, and what the worker answers when it accepts no more.
-pub(crate) const RETIRE: &str = "retire";
-pub(crate) const LEFT: &str = "left";
 
 /// How workers wait, and how connections come to them.
 pub type MechanismAndStrategy = (&'static Mechanism, &'static Strategy);
 
-/// What a worker process inherits: the value of [`FLAG`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What a process inherits that a supervisor has started, behind the descriptor that [`FLAG`] names.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Inherited {
+    /// It has workers.
+    Workers(Inheritance),
+    /// It is the one of `--admin`.
+    Admin(AdminInheritance),
+}
+
+impl Inherited {
+    /// Writes it to memory, behind a descriptor.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`.
+    pub(crate) fn write(&self) -> io::Result<File> {
+        let memory = rustix::fs::memfd_create("drover-worker", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let mut memory = File::from(memory);
+        serde_json::to_writer(&mut memory, self)?;
+        memory.rewind()?;
+        Ok(memory)
+    }
+
+    /// Reads it from behind the inherited descriptor with this number.
+    ///
+    /// # Errors
+    /// If no supervisor of this version has written it.
+    fn read(number: RawFd) -> anyhow::Result<Inherited> {
+        let memory = process::inherited(number).context("no supervisor has started this worker")?;
+        let mut text = String::new();
+        File::from(memory).read_to_string(&mut text)?;
+        serde_json::from_str(&text)
+            .context("a supervisor of another version has started this worker")
+    }
+}
+
+/// What a worker process inherits.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Inheritance {
-    /// The number of the worker.
-    pub(crate) worker: usize,
+    /// The number of the first worker.
+    pub(super) first: usize,
     /// The name of the dispatch mechanism of all workers.
-    dispatch: Cow<'static, str>,
-    /// The name of the accept strategy that has made the listener handles.
-    accept: Cow<'static, str>,
-    /// The descriptors of the worker's listener handles: a list for each address.
-    pub(crate) handles: Vec<Vec<RawFd>>,
+    pub(super) dispatch: Cow<'static, str>,
+    /// The name of the accept strategy.
+    pub(super) accept: Cow<'static, str>,
+    pub(super) listeners: InheritedListeners,
     /// The descriptor of the counters.
-    pub(crate) counter_table: RawFd,
-    /// The descriptor of the access log, if there is one.
-    log: Option<RawFd>,
+    pub(super) counter_table: RawFd,
+    /// The socket to the supervisor.
+    pub(super) control: RawFd,
+    /// The descriptors of the files that are written, if there are any.
+    pub(super) log: Option<RawFd>,
+    pub(super) trace: Option<RawFd>,
+    pub(super) events: Option<RawFd>,
+    /// The roots: their paths, and their descriptors.
+    roots: Vec<(PathBuf, RawFd)>,
+    /// The files of users: their paths, and what the supervisor has read.
+    users: Vec<(PathBuf, String)>,
+}
+
+/// How connections come to the workers of a process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum InheritedListeners {
+    /// The workers are threads: the sockets that they share.
+    Sockets(Vec<RawFd>),
+    /// There is one worker: the descriptors of its listener handles, a list for each address.
+    Handles(Vec<Vec<RawFd>>),
+}
+
+/// What a supervisor has opened and read for a configuration; nothing in the supervisor itself.
+#[derive(Debug, Default)]
+pub struct OpenedFiles {
+    roots: BTreeMap<PathBuf, OwnedFd>,
+    users: BTreeMap<PathBuf, String>,
+}
+
+impl OpenedFiles {
+    /// The directory of this path, if the supervisor has opened it.
+    ///
+    /// # Errors
+    /// `EMFILE`.
+    pub fn root(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
+        self.roots.get(path).map(|directory| directory.try_clone()).transpose()
+    }
+
+    /// What the file of users of this path held when the supervisor has read it.
+    #[must_use]
+    pub fn users(&self, path: &Path) -> Option<&str> {
+        self.users.get(path).map(String::as_str)
+    }
 }
 
 impl Inheritance {
-    pub(crate) fn of(
-        worker: usize,
-        (mechanism, strategy): MechanismAndStrategy,
-        handles: &[ListenerHandle],
-        counter_table: &CounterTable,
-        log: Option<&File>,
-    ) -> Inheritance {
-        let numbers =
-            |handle: &ListenerHandle| handle.descriptors().map(|fd| fd.as_raw_fd()).collect();
-        let handles = handles.iter().map(numbers).collect();
+    /// What workers of `config` inherit beside sockets, counters and files for writing: the roots and the users.
+    pub(super) fn of(config: &Config, first: usize, listeners: InheritedListeners) -> Inheritance {
+        let roots =
+            roots_of(config).map(|(path, directory)| (path.to_owned(), directory.as_raw_fd()));
+        let users = config.users().map(|users| (users.path().to_owned(), users.text().to_owned()));
         Inheritance {
-            worker,
-            dispatch: mechanism.name.into(),
-            accept: strategy.name.into(),
-            handles,
-            counter_table: counter_table.file().as_raw_fd(),
-            log: log.map(AsRawFd::as_raw_fd),
+            first,
+            dispatch: config.mechanism.name.into(),
+            accept: config.accept.name.into(),
+            listeners,
+            counter_table: -1,
+            control: -1,
+            log: None,
+            trace: None,
+            events: None,
+            roots: roots.collect(),
+            users: users.collect(),
         }
     }
 
@@ -103,66 +162,166 @@ impl Inheritance {
         Ok((mechanism, accept::by_name(&self.accept).context("no such strategy")?))
     }
 
-    fn take(&self, config: Config) -> io::Result<CrewPlan> {
-        let handle = |numbers: &Vec<RawFd>| -> io::Result<ListenerHandle> {
-            let descriptors = numbers.iter().map(|&number| process::inherited(number));
-            Ok(ListenerHandle::of(config.accept, descriptors.collect::<io::Result<_>>()?))
+    /// Takes what the supervisor has opened and read for the configuration.
+    ///
+    /// # Errors
+    /// A descriptor is not there.
+    pub fn opened(&mut self) -> io::Result<OpenedFiles> {
+        let roots = std::mem::take(&mut self.roots).into_iter();
+        let roots = roots.map(|(path, number)| Ok((path, process::inherited(number)?)));
+        let users = std::mem::take(&mut self.users).into_iter().collect();
+        Ok(OpenedFiles { roots: roots.collect::<io::Result<_>>()?, users })
+    }
+
+    fn take(&self, config: Arc<Config>) -> anyhow::Result<CrewPlan> {
+        let file = |number: Option<RawFd>| -> io::Result<Option<File>> {
+            Ok(number.map(process::inherited).transpose()?.map(File::from))
         };
-        let handles = self.handles.iter().map(handle).collect::<io::Result<_>>()?;
+        let handles = match &self.listeners {
+            InheritedListeners::Sockets(numbers) => {
+                let sockets =
+                    numbers.iter().map(|&number| Ok(Arc::new(process::inherited(number)?)));
+                let sockets = sockets.collect::<io::Result<_>>()?;
+                bind(&config.on(sockets), Among::Threads, &[])?.handles
+            }
+            InheritedListeners::Handles(lists) => {
+                let handle = |numbers: &Vec<RawFd>| -> io::Result<ListenerHandle> {
+                    let descriptors = numbers.iter().map(|&number| process::inherited(number));
+                    let descriptors = descriptors.collect::<io::Result<_>>()?;
+                    Ok(ListenerHandle::of(config.accept, descriptors))
+                };
+                vec![lists.iter().map(handle).collect::<io::Result<_>>()?]
+            }
+        };
         let counter_table = CounterTable::attach(process::inherited(self.counter_table)?)?;
-        let log = self.log.map(process::inherited).transpose()?.map(File::from);
-        let (config, first) = (Arc::new(config), self.worker);
-        Ok(CrewPlan { config, first, handles: vec![handles], counter_table, log })
+        let (log, trace, events) = (file(self.log)?, file(self.trace)?, file(self.events)?);
+        let files = OutputFiles { log, trace, events };
+        Ok(CrewPlan { config, first: self.first, handles, counter_table, files })
     }
 }
 
-/// Is one worker of a server until its supervisor, or SIGTERM, tells it to stop. Returns the exit status.
+/// The roots of a configuration, each path once.
+pub(super) fn roots_of(config: &Config) -> impl Iterator<Item = (&Path, BorrowedFd<'_>)> {
+    let sources = config.sites().map(|site| &site.source);
+    let roots = sources.filter_map(|source| match source {
+        ContentSource::Directory(root) => Some((root.path(), root.directory())),
+        ContentSource::Fixed(_) => None,
+    });
+    roots.collect::<BTreeMap<_, _>>().into_iter()
+}
+
+/// What a process that a supervisor has started gives up, whatever it does.
+#[derive(Debug)]
+pub struct ChildLimits {
+    /// The user that it becomes.
+    pub user: Option<OrdinaryUser>,
+    /// Whether it enters the sandbox.
+    pub sandbox: bool,
+}
+
+/// Does what a supervisor has started this process for until the supervisor, or SIGTERM, tells it to stop. `number` is the
+/// value of [`FLAG`]; `set_up` makes the configuration of workers. Returns the exit status.
 #[must_use]
-pub fn be_worker(set_up: anyhow::Result<(Config, StopSignals)>, inheritance: &Inheritance) -> i32 {
-    match set_up.and_then(|(config, signals)| serve(config, inheritance, &signals)) {
-        Ok(()) => 0,
+pub fn be_child(
+    number: RawFd,
+    limits: ChildLimits,
+    set_up: impl FnOnce(&mut Inheritance) -> anyhow::Result<(Config, StopSignals)>,
+) -> i32 {
+    // The kernel has named the process after /proc/self/exe. Without the name it is only harder to find.
+    let _ = rustix::thread::set_name(c"drover");
+    match Inherited::read(number) {
+        Ok(Inherited::Workers(inheritance)) => be_worker(inheritance, set_up),
+        Ok(Inherited::Admin(inheritance)) => be_admin(&inheritance, limits.user, limits.sandbox),
         Err(reason) => {
-            let reason = format!("{reason:#}").replace('\n', " ");
-            // If the supervisor is gone, so is this process soon.
-            let _ = say(&format!("failed {reason}"));
+            tracing::error!("{reason:#}");
             1
         }
     }
 }
 
-fn serve(config: Config, inheritance: &Inheritance, signals: &StopSignals) -> anyhow::Result<()> {
-    let sandbox = sandbox::give_up(&config, Role::Worker, &[])?;
-    let plan = inheritance.take(config).context("what the supervisor passes on is not there")?;
-    let mut server = Server::of_crew(plan, Vec::new(), sandbox, Stopper::default())?;
-    // If the supervisor is gone, so is this process soon.
-    server.on_leave(|| drop(say(LEFT)));
-    let (by_signal, by_line, reports) = (server.stopper(), server.stopper(), server.reports());
+fn be_worker(
+    mut inheritance: Inheritance,
+    set_up: impl FnOnce(&mut Inheritance) -> anyhow::Result<(Config, StopSignals)>,
+) -> i32 {
+    let control = match process::inherited(inheritance.control) {
+        Ok(control) => Arc::new(MessageSocket::from(control)),
+        Err(reason) => {
+            tracing::error!("the supervisor's socket is not there: {reason}");
+            return 1;
+        }
+    };
+    let served = set_up(&mut inheritance)
+        .and_then(|(config, signals)| serve(config, &inheritance, &signals, &control));
+    match served {
+        Ok(()) => {
+            say(&control, &FromWorker::Done);
+            0
+        }
+        Err(reason) => {
+            say(&control, &FromWorker::Failed(short(&format!("{reason:#}").replace('\n', " "))));
+            1
+        }
+    }
+}
+
+fn serve(
+    mut config: Config,
+    inheritance: &Inheritance,
+    signals: &StopSignals,
+    control: &Arc<MessageSocket>,
+) -> anyhow::Result<()> {
+    let asks = Arc::clone(control);
+    config.root_watch = RootWatch::new(move || {
+        let message = serde_json::to_vec(&FromWorker::RootReplaced).unwrap_or_default();
+        // A worker does not wait for its supervisor: it asks again.
+        let _full = asks.try_send(&message, &[]);
+    });
+    let plan =
+        inheritance.take(Arc::new(config)).context("what the supervisor passes on is not there")?;
+    let sandbox = sandbox::give_up(&plan.config)?;
+    // A change of user has cleared that.
+    process::go_on_dying_with_parent().context("the supervisor is gone")?;
+    let (first, mut server) = (plan.first, Server::of_crew(plan)?);
+    let tells = Arc::clone(control);
+    server.on_leave(move || say(&tells, &FromWorker::Left));
+    let (by_signal, tells) = (server.stopper(), Arc::clone(control));
+    signals.tell(move |_| by_signal.stop())?;
+    heartbeat::watch(server.workers(), move |place, hangs| {
+        let worker = first + place;
+        say(&tells, &if hangs { FromWorker::Hangs(worker) } else { FromWorker::GoesOn(worker) });
+    })?;
+    let (stopper, hears, change_log) = (server.stopper(), Arc::clone(control), server.change_log());
     let listen = move || {
-        for line in io::stdin().lock().lines().map_while(Result::ok) {
-            match line.as_str() {
-                PING => {
-                    by_line.until_all_turn();
-                    // If the supervisor is gone, so is this process soon.
-                    let _ = say(ALIVE);
+        while let Ok(Some((message, descriptors))) = json_messages::receive(&hears) {
+            match message {
+                ToWorker::Ping => {
+                    stopper.until_all_turn();
+                    say(&hears, &FromWorker::Alive);
                 }
-                // The send fails when the server has ended already.
-                REOPEN => drop(reports.send(ServerReport::Reload)),
-                RETIRE => by_line.retire(),
-                _ => break,
+                ToWorker::ChangeLog => {
+                    descriptors.into_iter().for_each(|file| change_log(file.into()));
+                }
+                ToWorker::Retire => stopper.retire(),
             }
         }
-        by_line.stop();
+        stopper.stop();
     };
-    signals.tell(move |_| by_signal.stop())?;
     process::start_thread("supervisor", listen)?;
-    say("ready")?;
+    say(control, &FromWorker::Ready { sandbox: sandbox.in_words });
     server.wait()
 }
 
-fn say(line: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
+/// Tells the supervisor something. If that is gone, so is this process soon.
+fn say(control: &MessageSocket, message: &FromWorker) {
+    let _gone = json_messages::send(control, message, &[]);
+}
+
+/// The descriptors that must be passed on to a process that gets `inheritance` of `config`.
+pub(super) fn passed_on<'d>(
+    config: &'d Config,
+    others: impl IntoIterator<Item = BorrowedFd<'d>>,
+) -> Vec<BorrowedFd<'d>> {
+    roots_of(config).map(|(_, directory)| directory).chain(others).collect()
 }
 
 #[cfg(test)]
@@ -172,16 +331,27 @@ mod tests {
     /// Whatever they could have themselves by then.
     #[test]
     fn workers_wait_as_their_supervisor_has_chosen() {
-        let counter_table = CounterTable::new(1).unwrap();
         for mechanism in mechanisms::ALL {
             for strategy in accept::ALL {
-                let inheritance =
-                    Inheritance::of(0, (mechanism, strategy), &[], &counter_table, None);
-                let text = serde_json::to_string(&inheritance).unwrap();
-                let read: Inheritance = serde_json::from_str(&text).unwrap();
+                let mut config = Config::new(ContentSource::Fixed(1), mechanism);
+                config.accept = strategy;
+                let listeners = InheritedListeners::Sockets(vec![]);
+                let inheritance = Inheritance::of(&config, 0, listeners);
+                let mut file = Inherited::Workers(inheritance).write().unwrap();
+                let mut text = String::new();
+                file.read_to_string(&mut text).unwrap();
+                let Inherited::Workers(read) = serde_json::from_str(&text).unwrap() else {
+                    panic!()
+                };
                 let (by, through) = read.mechanism_and_strategy().unwrap();
                 assert_eq!((by.name, through.name), (mechanism.name, strategy.name));
             }
         }
+    }
+
+    #[test]
+    fn what_no_supervisor_has_passed_on_is_no_inheritance() {
+        let file = tempfile::tempfile().unwrap();
+        assert!(Inherited::read(file.as_raw_fd()).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The file of a trace, and the thread that writes to it, so that no worker waits for its disk.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -15,40 +15,25 @@ use crate::line_writer::LineWriter;
 /// How many batches of lines may wait for the disk.
 const WAITING_MOST: usize = 8;
 
-/// Creates the file, or empties it, begins it with what `about` tells of the server, and starts the thread.
+/// Begins a trace in `file`, whose name is `path`, with what `about` tells of the server, and starts the thread.
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn create(path: &Path, about: &str) -> io::Result<LineWriter<Vec<TraceLine>>> {
-    let mut file = File::create(path)?;
+pub(crate) fn begin(
+    mut file: File,
+    path: &Path,
+    about: &str,
+) -> io::Result<LineWriter<Vec<TraceLine>>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let began = Instant::now();
+    // A worker that takes the place of a dead one goes on where that one ended. A pipe has no position.
+    let before = file.stream_position().unwrap_or(0);
     let head = format!("# {FORMAT} started={:.6} {about}\n{COLUMNS}\n", now.as_secs_f64());
     file.write_all(head.as_bytes())?;
-    let (own, written) = (path.to_owned(), head.len() as u64);
+    let (own, written) = (path.to_owned(), before + head.len() as u64);
     let write =
         move |batches: &Receiver<Vec<TraceLine>>| write_all(batches, file, &own, written, began);
     LineWriter::start("trace", format!("--trace {}", path.display()), WAITING_MOST, write)
-}
-
-/// Finds out whether a file can be created, or written to if it exists, and leaves it as it is.
-///
-/// # Errors
-/// What the kernel says.
-pub(crate) fn check(path: &Path) -> io::Result<()> {
-    let mut options = File::options();
-    match options.write(true).create_new(true).open(path) {
-        Ok(_) => fs::remove_file(path),
-        // Opening what is no file, a FIFO for one, may wait.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let kind = fs::metadata(path)?.file_type();
-            if kind.is_file() || kind.is_dir() {
-                File::options().write(true).open(path)?;
-            }
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// The life of the thread: writes until the last sink is gone, or the file takes no more. `began` is the

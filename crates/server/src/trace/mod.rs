@@ -16,7 +16,7 @@ use drover_mech::net::Body;
 mod file;
 mod line;
 
-pub(crate) use file::{check, create};
+pub(crate) use file::begin;
 pub(crate) use line::TraceLine;
 
 use crate::line_writer;
@@ -203,7 +203,7 @@ mod tests {
     fn lines_tell_each_response_of_a_connection_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace");
-        let trace = create(&path, "of=this-test").unwrap();
+        let trace = begin(std::fs::File::create(&path).unwrap(), &path, "of=this-test").unwrap();
         let tracer = Tracer::new(trace.sink(), 3, "this");
         let (key, other) = (Key { slot: 1, generation: 0 }, Key { slot: 0, generation: 0 });
         tracer.begin(other);

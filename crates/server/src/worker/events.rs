@@ -5,7 +5,6 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use drover_mech::readiness::Event;
@@ -23,12 +22,12 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file, or empties it.
+    /// Begins a record in `file`.
     ///
     /// # Errors
     /// What the kernel says.
-    pub(crate) fn create(path: &Path, dispatch: &str) -> io::Result<Recorder> {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    pub(crate) fn begin(file: File, dispatch: &str) -> io::Result<Recorder> {
+        let mut file = BufWriter::with_capacity(1 << 20, file);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         writeln!(file, "# {FORMAT} started={:.6} dispatch={dispatch}", now.as_secs_f64())?;
         Ok(Recorder { file: Some(file), began: Instant::now() })

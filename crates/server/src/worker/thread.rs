@@ -1,6 +1,7 @@
 //! One worker: a thread with its own mechanism, executor, timers, listening sockets and site.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,19 +58,21 @@ pub(crate) struct WorkerPlan {
     pub(crate) left: Box<dyn Fn() + Send>,
     /// Where lines of the access log go, if there is one, and this worker's number in it.
     pub(crate) log: Option<(access_log::LogSink, usize)>,
+    /// The file that events are written to, if they are recorded.
+    pub(crate) events: Option<File>,
 }
 
 /// Serves until asked to stop. `ready` is called once connections can be accepted.
 pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Result<()> {
     let WorkerPlan { config, handles, cpu, counters, sharers, connections, addresses, .. } = plan;
-    let WorkerPlan { trace, log, left, .. } = plan;
+    let WorkerPlan { trace, log, events, left, .. } = plan;
     counters.begin();
     if let Some(cpu) = cpu {
         drover_sys::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
     let options = net_options(&config).with_connections(connections);
-    let net = open_net(&config, &options, &counters)?;
+    let net = open_net(&config, &options, &counters, events)?;
     let carrier = CountsCarrier::new(&counters, &options.file_options.counts);
     let carrier = Rc::new(RefCell::new(carrier));
     if config.admin.is_some() {
@@ -163,14 +166,14 @@ fn open_net(
     config: &Config,
     options: &NetOptions,
     counters: &WorkerCounters,
+    events: Option<File>,
 ) -> anyhow::Result<Net> {
     let name = config.mechanism.name;
     let net = Net::open(options).with_context(|| format!("cannot set up --dispatch {name}"))?;
     let overflows = counters.clone();
     net.on_overflow(move || overflows.add(Counter::Overflows, 1));
-    if let Some(path) = &config.record_events {
-        let mut recorder = Recorder::create(path, name)
-            .with_context(|| format!("cannot begin --record-events {}", path.display()))?;
+    if let Some(file) = events {
+        let mut recorder = Recorder::begin(file, name).context("cannot begin --record-events")?;
         net.on_events(move |events| recorder.turn(events));
     }
     Ok(net)

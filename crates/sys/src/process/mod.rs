@@ -241,6 +241,29 @@ pub fn die_with_parent(command: &mut Command) {
     }
 }
 
+/// Has the kernel kill this process when its parent ends, as [`die_with_parent`] has it, also after this process has become
+/// another user: a change of user clears the setting (`commit_creds` in the kernel). To be called by the child.
+///
+/// # Errors
+/// `ESRCH`: the parent has ended already. Errors of prctl(2).
+pub fn go_on_dying_with_parent() -> io::Result<()> {
+    let parent = rustix::process::getppid();
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A parent that ended before the prctl(2) call sends no signal. The child has another parent by then.
+    match was_started_by(parent) {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    }
+}
+
+/// Whether `parent` is this process' parent, and the one that has passed descriptors on to it, if one has ([`pass_on`]).
+fn was_started_by(parent: Option<Pid>) -> bool {
+    let number = parent.map(|parent| parent.as_raw_nonzero().get().to_string());
+    let said = std::env::var(PASSED_ON).ok();
+    let said = said.as_deref().and_then(|said| said.split_once(':')).map(|(parent, _)| parent);
+    rustix::process::getppid() == parent && said.is_none_or(|said| number.as_deref() == Some(said))
+}
+
 /// The environment variable that tells a process what its parent has passed on: the parent's process
 /// number, a colon, and the numbers of the descriptors.
 const PASSED_ON: &str = "DROVER_PASSED_ON";

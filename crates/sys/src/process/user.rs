@@ -21,7 +21,8 @@ pub struct OrdinaryUser {
 
 impl OrdinaryUser {
     /// Reads `USER` or `USER:GROUP`, each a name or a number. Without a group: the groups that the user's entry and
-    /// /etc/group give the user. With one: this group alone. Used as a clap `value_parser`.
+    /// /etc/group give the user. With one: this group alone. `USER:GROUP,OTHER` has other supplementary groups. Used as a clap
+    /// `value_parser`.
     ///
     /// # Errors
     /// The message says how to write a user.
@@ -31,7 +32,12 @@ impl OrdinaryUser {
             None => (text, None),
         };
         let failed = |error: nix::Error| format!("cannot look '{text}' up: {error}");
+        let (group, others) = match group.and_then(|group| group.split_once(',')) {
+            Some((group, others)) => (Some(group), Some(others)),
+            None => (group, None),
+        };
         let group = group.map(find_group).transpose()?;
+        let others = others.map(|all| all.split(',').map(find_group).collect()).transpose()?;
         let (uid, entry) = match (user.parse().map(Uid::from_raw), group) {
             // Two numbers need no name service.
             (Ok(uid), Some(_)) => (uid, None),
@@ -56,6 +62,7 @@ impl OrdinaryUser {
                 return Err(format!("user {uid} has no entry; add a group, as in {uid}:{uid}"));
             }
         };
+        let groups = others.unwrap_or(groups);
         Ok(OrdinaryUser { name: text.to_owned(), uid, gid, groups })
     }
 
@@ -63,6 +70,13 @@ impl OrdinaryUser {
     #[must_use]
     pub fn numbers(&self) -> String {
         format!("{}:{}", self.uid, self.gid)
+    }
+
+    /// As [`OrdinaryUser::numbers`], with all groups.
+    #[must_use]
+    pub fn all_numbers(&self) -> String {
+        let groups: Vec<_> = self.groups.iter().map(Gid::to_string).collect();
+        format!("{},{}", self.numbers(), groups.join(","))
     }
 
     /// User and group.
@@ -166,6 +180,8 @@ mod tests {
         let numbers = OrdinaryUser::parse("4000000:4000001").unwrap();
         assert_eq!((numbers.uid.as_raw(), numbers.gid.as_raw()), (4_000_000, 4_000_001));
         assert_eq!(numbers.groups, [numbers.gid]);
+        let same = OrdinaryUser::parse(&nobody.all_numbers()).unwrap();
+        assert_eq!((same.uid, same.gid, same.groups), (nobody.uid, nobody.gid, nobody.groups));
         assert_eq!(numbers.to_string(), "4000000:4000001 (4000000:4000001)");
         for (wrong, remedy) in [
             ("no-such-user", "1000:1000"),

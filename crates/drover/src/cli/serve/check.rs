@@ -8,7 +8,7 @@ use super::config::{self, FlagValues, SettingNotes};
 use super::flags::Args;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
-use drover_server::{Listen, MechanismAndStrategy, Role, Server};
+use drover_server::{Listen, MechanismAndStrategy, OpenedFiles, Server};
 
 /// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
@@ -16,10 +16,9 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let (chosen, why_no_rings) = choose(&args, false)?;
     let served = what_is_served(&args);
     let notes = notes(&args, chosen, why_no_rings.as_deref());
-    let config = configuration(args, chosen)?;
+    let config = configuration(args, chosen, &OpenedFiles::default())?;
     Server::check(&config)?;
-    let role = if processes { Role::Supervisor } else { Role::Server };
-    let sandbox = Server::try_sandbox(&config, role)?;
+    let sandbox = Server::try_sandbox(&config)?;
     let described = describe(&config, processes, why_no_rings, flags);
     let addresses: Vec<_> = config.listen.iter().flat_map(Listen::all).collect();
     let urls = urls(&addresses);

@@ -21,7 +21,7 @@ use crate::cli::auto_or::{
     AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::{unix_socket, with_host};
-use drover_server::{AccessLogForm, Inheritance, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
+use drover_server::{AccessLogForm, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use drover_sys::process::OrdinaryUser;
 use drover_usage::{duration, size};
 
@@ -413,8 +413,8 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "A", default_value = "none")]
     pub(super) advise: Advise,
 
-    #[arg(long = WORKER_FLAG.trim_start_matches('-'), hide = true, value_parser = inheritance)]
-    pub(super) as_worker: Option<Inheritance>,
+    #[arg(long = WORKER_FLAG.trim_start_matches('-'), hide = true)]
+    pub(super) as_worker: Option<i32>,
 }
 
 impl Args {
@@ -460,10 +460,6 @@ fn policy(text: &str) -> Result<Policy, String> {
 
 fn policies() -> String {
     names(Policy::ALL.iter().map(|policy| policy.name()))
-}
-
-fn inheritance(text: &str) -> Result<Inheritance, serde_json::Error> {
-    serde_json::from_str(text)
 }
 
 fn address(text: &str) -> Result<Listen, String> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
 use drover_mech::files::root::Symlinks;
-use drover_server::{Auth, ContentSource, HeaderRule, Redirect, SiteSettings};
+use drover_server::{Auth, ContentSource, HeaderRule, OpenedFiles, Redirect, SiteSettings};
 
 use super::response_flags::{ResponseFlags, SERVING};
 
@@ -104,19 +104,25 @@ impl From<SymlinksFlag> for Symlinks {
 pub(super) struct UserFiles<'r> {
     /// The directories that are served: a file of users must lie beneath none of them.
     roots: &'r [PathBuf],
+    /// What a supervisor has read.
+    opened: &'r OpenedFiles,
     read: BTreeMap<PathBuf, Arc<Auth>>,
 }
 
 impl<'r> UserFiles<'r> {
-    pub(super) fn beside(roots: &'r [PathBuf]) -> UserFiles<'r> {
-        UserFiles { roots, read: BTreeMap::new() }
+    pub(super) fn beside(roots: &'r [PathBuf], opened: &'r OpenedFiles) -> UserFiles<'r> {
+        UserFiles { roots, opened, read: BTreeMap::new() }
     }
 
     fn read(&mut self, path: &Path) -> anyhow::Result<Arc<Auth>> {
         if let Some(auth) = self.read.get(path) {
             return Ok(Arc::clone(auth));
         }
-        let auth = Arc::new(Auth::read(path, self.roots)?);
+        let auth = match self.opened.users(path) {
+            Some(text) => Auth::of(path, text.to_owned())?,
+            None => Auth::read(path, self.roots)?,
+        };
+        let auth = Arc::new(auth);
         self.read.insert(path.to_owned(), Arc::clone(&auth));
         Ok(auth)
     }

@@ -82,7 +82,7 @@ struct Footprint {
 
 impl Footprint {
     fn of(configured: &Configured) -> Footprint {
-        let tasks = format!("/proc/{}/task", configured.server.process());
+        let tasks = format!("/proc/{}/task", configured.server.worker_process());
         let threads = fs::read_dir(tasks).unwrap().count();
         Footprint { descriptors: configured.server.files_open(), threads }
     }
@@ -127,7 +127,7 @@ fn rest(configured: &mut Configured, round: u32, at_start: Footprint) {
         assert!(
             since.elapsed() < REST_MOST,
             "at the start {at_start:?}, after round {round} {now:?}: {:?}",
-            descriptors(configured.server.process())
+            descriptors(configured.server.worker_process())
         );
         thread::yield_now();
     }
@@ -194,7 +194,7 @@ fn a_soak_loses_no_request_and_leaves_nothing_behind() {
     for number in 1..=plan.rounds {
         let traffic = round(&plan, &mut configured, &pages, &mut choices);
         rest(&mut configured, number, at_start);
-        let (all, anonymous) = memory(configured.server.process());
+        let (all, anonymous) = memory(configured.server.worker_process());
         println!(
             "round {number}: {traffic}; at rest {} kB resident, {} kB anonymous",
             all >> 10,

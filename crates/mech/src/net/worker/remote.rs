@@ -113,6 +113,22 @@ impl Remote {
         Ok(())
     }
 
+    /// Asks the worker to look for events once more. Returns how often it had done so for other threads, for
+    /// [`Remote::has_turned_since`].
+    pub fn ask_for_turn(&self) -> u64 {
+        let before = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner).count;
+        // Waking fails if the worker has ended.
+        let _ended = self.0.ask();
+        before
+    }
+
+    /// Whether the worker has looked for events since [`Remote::ask_for_turn`] returned `before`, or has ended.
+    #[must_use]
+    pub fn has_turned_since(&self, before: u64) -> bool {
+        let turns = self.0.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.count != before || turns.ended
+    }
+
     /// Asks the worker to leave new connections to others; see [`crate::net::Net::retire`].
     ///
     /// # Errors

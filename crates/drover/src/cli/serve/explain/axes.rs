@@ -17,7 +17,7 @@ use super::kernel::{memory, number, setting, told};
 use crate::cli::auto_or::names;
 use crate::cli::serve::ROOM;
 use crate::cli::serve::config::FlagValues;
-use drover_server::{Config, Role, Server};
+use drover_server::{Config, Server};
 
 /// How many rings are opened at most to find out whether all workers can have one.
 const RINGS_TRIED: usize = 256;
@@ -28,7 +28,7 @@ pub(super) struct ServerSelection<'c> {
     pub(super) flags: &'c FlagValues,
     /// Why no rings can be had, if they are better and cannot.
     pub(super) why_no_rings: Option<&'c str>,
-    pub(super) role: Role,
+    pub(super) processes: bool,
 }
 
 impl ServerSelection<'_> {
@@ -239,9 +239,9 @@ impl ServerSelection<'_> {
         let limited = ", and no more than --max-connections";
         Ok(Explanation {
             axis: "workers",
-            chosen: match self.role {
-                Role::Supervisor => format!("{workers}, as processes"),
-                _ => format!("{workers}, as threads"),
+            chosen: match self.processes {
+                true => format!("{workers}, as processes"),
+                false => format!("{workers}, as threads of one process"),
             },
             probed: vec![
                 format!("processors by the CPU affinity: {by_affinity}"),
@@ -261,7 +261,7 @@ impl ServerSelection<'_> {
         let told = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |it| it.to_string());
         let now = open_files_limit();
         let (connections, per) =
-            (Server::most_connections(self.config, self.role)?, self.config.workers);
+            (Server::most_connections(self.config, self.processes)?, self.config.workers);
         let mut change = Vec::new();
         if let Some(hard) = now.hard.filter(|hard| *hard < ROOM) {
             change.push(format!(

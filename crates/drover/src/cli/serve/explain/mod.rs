@@ -14,7 +14,7 @@ use super::flags::Args;
 use super::{choose, configuration, tuned, what_is_served};
 use crate::cli::stdout::stdout;
 use axes::ServerSelection;
-use drover_server::{Role, Server};
+use drover_server::{OpenedFiles, Server};
 use drover_sys::process::open_files_limit;
 
 /// The columns of the text.
@@ -61,14 +61,18 @@ fn labelled(label: &str, text: &str) -> String {
 pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let (chosen, why_no_rings) = choose(&args, false)?;
     let served = what_is_served(&args);
-    let role = if args.processes { Role::Supervisor } else { Role::Server };
+    let processes = args.processes;
     let no_tuned = tuned::why_none(&args);
     let is_root_served = drover_sys::process::is_root() && args.user.is_none();
     let descriptors = open_files_limit();
     raise_open_files_limit()?;
-    let config = configuration(args, chosen)?;
-    let chosen =
-        ServerSelection { config: &config, flags, why_no_rings: why_no_rings.as_deref(), role };
+    let config = configuration(args, chosen, &OpenedFiles::default())?;
+    let chosen = ServerSelection {
+        config: &config,
+        flags,
+        why_no_rings: why_no_rings.as_deref(),
+        processes,
+    };
     let mut all = vec![
         chosen.dispatch(),
         chosen.accept(),
@@ -81,7 +85,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
         chosen.tuned(no_tuned),
     ];
     // The last: what the sandbox forbids could not be looked at any more.
-    all.push(axes::sandbox(&Server::try_sandbox(&config, role)?, is_root_served));
+    all.push(axes::sandbox(&Server::try_sandbox(&config)?, is_root_served));
     let mut out = stdout();
     // In a container, /proc/sys may be missing.
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
