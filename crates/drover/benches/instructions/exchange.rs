@@ -38,8 +38,14 @@ impl Server {
         Ok(Server { child, address, _stdout: stdout })
     }
 
-    pub(crate) fn process(&self) -> u32 {
-        self.child.id()
+    /// The process with the worker, which the server has started from its first thread.
+    ///
+    /// # Errors
+    /// A kernel without /proc/PID/task/TID/children (`CONFIG_PROC_CHILDREN`).
+    pub(crate) fn worker_process(&self) -> anyhow::Result<u32> {
+        let own = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"))?;
+        Ok(children.trim().parse()?)
     }
 }
 

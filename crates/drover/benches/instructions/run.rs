@@ -134,7 +134,7 @@ pub(crate) fn measure(
             Ok(())
         })?;
     }
-    let mut tracer = match Tracer::attach(server.process(), "worker 0") {
+    let mut tracer = match Tracer::attach(server.worker_process()?, "worker 0") {
         Ok(tracer) => tracer,
         Err(error) => {
             println!("skipped: ptrace(2) is not permitted here: {error:#}");
