@@ -218,6 +218,30 @@ fn wrong_passwords_keep_nobody_waiting_who_is_known() {
     });
 }
 
+/// Three requests of one turn: the third repeats the first, which is nobody's, behind one of a user.
+#[test]
+fn the_log_names_nobody_for_the_request_of_another_on_every_mechanism() {
+    let (open, closed, users) = (site(), site(), Users::new(&[ANN]));
+    on_every_mechanism(|mechanism| {
+        let log = users.folder.path().join(mechanism.name);
+        let host = format!("ann.test={} --auth {}", closed.path().display(), users.flags()[1]);
+        let own = ["--host", &host, "--log-format", "%u %{Host}i", "--access-log"];
+        let own = [&own[..], &[log.to_str().unwrap(), "--dispatch", mechanism.name]].concat();
+        let mut server = Server::on(&open, &own);
+        let ann = request("GET", "/public", &[&ann()]).replace("Host: test", "Host: ann.test");
+        let nobody = request("GET", "/public", &[]);
+        let mut client = server.connect();
+        client.send(&ann);
+        client.reply().is(200);
+        client.send([&*nobody, &ann, &nobody].concat());
+        (0..3).for_each(|_| drop(client.reply().is(200)));
+        server.terminate();
+        assert!(server.exit_status().success());
+        let expected = "ann ann.test\n- test\nann ann.test\n- test\n";
+        assert_eq!(fs::read_to_string(&log).unwrap(), expected, "{}", mechanism.name);
+    });
+}
+
 #[test]
 fn the_log_has_the_user_and_never_the_password() {
     let (site, users) = (site(), Users::new(&[ANN, BOB]));

@@ -35,8 +35,6 @@ pub(crate) struct Authenticator {
     remembered: HashMap<u64, VerifiedUser>,
     /// What the pool has been given and not answered yet: as many at most as its queue and its threads hold.
     pending: Vec<(CredentialsTag, Rc<PendingAnswer>, Rc<[u8]>)>,
-    /// The user whose request was checked last.
-    user: Option<Rc<[u8]>>,
 }
 
 /// Credentials that were right.
@@ -48,8 +46,8 @@ struct VerifiedUser {
 
 /// Whose request it is.
 pub(crate) enum AuthOutcome {
-    /// A user's.
-    Granted,
+    /// This user's.
+    Granted(Rc<[u8]>),
     Refused(Refusal),
     /// That is being found out.
     Pending(Rc<PendingAnswer>),
@@ -58,7 +56,7 @@ pub(crate) enum AuthOutcome {
 impl Authenticator {
     pub(crate) fn new(auth: Arc<Auth>) -> Authenticator {
         let (remembered, pending) = (HashMap::new(), Vec::new());
-        Authenticator { auth, results: None, remembered, pending, user: None }
+        Authenticator { auth, results: None, remembered, pending }
     }
 
     /// From now on, results come in `results`; [`Authenticator::complete`] has to be called then.
@@ -66,24 +64,14 @@ impl Authenticator {
         self.results = Some(results);
     }
 
-    /// The name of the user whose request was checked last; `None`: it was nobody's.
-    pub(crate) fn user(&self) -> Option<&[u8]> {
-        self.user.as_deref()
-    }
-
-    /// Another request begins.
-    pub(crate) fn forget_user(&mut self) {
-        self.user = None;
-    }
-
     /// Whose request of the connection `key` it is. Where its credentials have just been found wrong, the caller knows
     /// ([`PendingAnswer::refusal_of`]).
     pub(crate) fn check(&mut self, request: &Request<'_>, key: Key, now: Instant) -> AuthOutcome {
-        let Some((credentials, tag)) = self.recognize(request, now) else {
+        let Some((credentials, tag)) = self.credentials(request) else {
             return AuthOutcome::Refused(UNAUTHORIZED);
         };
-        if self.user.is_some() {
-            return AuthOutcome::Granted;
+        if let Some(user) = self.user_of(&tag, now) {
+            return AuthOutcome::Granted(user);
         }
         if let Some((_, answer, _)) = self.pending.iter().find(|(other, ..)| other.is(&tag)) {
             answer.join(key);
@@ -99,18 +87,23 @@ impl Authenticator {
         AuthOutcome::Pending(answer)
     }
 
-    /// The credentials of a request, if it has some; [`Authenticator::user`] is set if they are remembered as right.
-    pub(crate) fn recognize(
-        &mut self,
-        request: &Request<'_>,
-        now: Instant,
-    ) -> Option<(Credentials, CredentialsTag)> {
+    /// The user whose request it is, if its credentials are remembered as right.
+    pub(crate) fn recognize(&self, request: &Request<'_>, now: Instant) -> Option<Rc<[u8]>> {
+        let (_, tag) = self.credentials(request)?;
+        self.user_of(&tag, now)
+    }
+
+    /// The credentials of a request, if it has some.
+    fn credentials(&self, request: &Request<'_>) -> Option<(Credentials, CredentialsTag)> {
         let credentials = request.field("Authorization").and_then(Credentials::of)?;
         let tag = credentials.tag(self.auth.pool().key());
-        let verified = self.remembered.get(&tag.prefix());
-        let verified = verified.filter(|it| it.tag.is(&tag) && now < it.until);
-        self.user = verified.map(|it| Rc::clone(&it.name));
         Some((credentials, tag))
+    }
+
+    fn user_of(&self, tag: &CredentialsTag, now: Instant) -> Option<Rc<[u8]>> {
+        let verified = self.remembered.get(&tag.prefix());
+        let verified = verified.filter(|it| it.tag.is(tag) && now < it.until);
+        verified.map(|it| Rc::clone(&it.name))
     }
 
     /// Takes the results of the pool, and resumes the connections that wait for them.

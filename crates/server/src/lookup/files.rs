@@ -86,6 +86,9 @@ pub(crate) struct LookupContext<'a> {
 /// The connection that a file is looked up for.
 pub(crate) struct Requester {
     pub(crate) key: Key,
+    /// The user whose request is being answered; `None`: it is nobody's. It is the request's own, so that the log names nobody
+    /// for the request of another.
+    pub(crate) user: Option<Rc<[u8]>>,
     /// What it has waited for, if it has. Its outcome is for the first look-up that needs a file opened.
     pub(crate) awaited: Option<Rc<PendingAnswer>>,
 }
@@ -520,7 +523,7 @@ mod tests {
     /// Asks for `path`, which another thread has to open.
     #[track_caller]
     fn begin(files: &mut SiteFiles, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingAnswer> {
-        let mut requester = Requester { key: KEY, awaited: None };
+        let mut requester = Requester { key: KEY, user: None, awaited: None };
         match files.look_up(wanted(path), &mut requester, context) {
             Lookup::Pending(open) => open,
             _ => panic!("it is at hand"),
@@ -562,7 +565,7 @@ mod tests {
                 if is_replaced {
                     files.replace_root(Root::open(other.path()).unwrap());
                 }
-                let mut requester = Requester { key: KEY, awaited: Some(open) };
+                let mut requester = Requester { key: KEY, user: None, awaited: Some(open) };
                 let found = files.look_up(wanted(b"/ostype"), &mut requester, context);
                 assert_eq!(matches!(found, Lookup::Ready(_)), !is_replaced);
             }

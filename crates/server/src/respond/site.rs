@@ -145,13 +145,14 @@ impl<'w> Site<'w> {
         if state.clock.tick(net.now()) {
             state.prepare();
         }
-        let mut requester = Requester { key, awaited };
+        let mut requester = Requester { key, user: None, awaited };
         let mut batch = ResponseBatch { answered: false, then: Then::Receive };
         let mut body = Body::None;
         let mut consumed = 0;
         while consumed < input.len() {
             let before = output.len();
             let input = &input[consumed..];
+            requester.user = None;
             let is_last = self.limits.requests.as_ref().is_some_and(|it| it.is_last(key));
             let mut response = match state.respond(input, &mut requester, is_last, net, output) {
                 ControlFlow::Continue(response) => response,
@@ -161,7 +162,8 @@ impl<'w> Site<'w> {
                 }
             };
             requester.awaited = None;
-            self.responded(key, net, (input, state.sites.user()), (output, before), &mut response);
+            let user = requester.user.as_deref();
+            self.responded(key, net, (input, user), (output, before), &mut response);
             consumed += response.consumed;
             (batch.answered, body) = (true, response.body);
             let expects_input = matches!(response.then, Then::Receive);
@@ -344,7 +346,6 @@ impl State<'_> {
             self.counters.add(Counter::Requests, 1);
             return ControlFlow::Continue(response);
         }
-        self.sites.forget_user();
         let request = match request::parse(input, &self.head_limits) {
             Ok(Some(request)) => request,
             Ok(None) => return ControlFlow::Break(Then::Receive),
@@ -393,9 +394,7 @@ impl State<'_> {
         let with_body = request.method != Method::Head;
         let refused = response::refused_method(request.method).or_else(|| requester.refused());
         if let Some(refusal) = refused {
-            if let Some(auth) = auth {
-                auth.recognize(request, net.now());
-            }
+            requester.user = auth.as_ref().and_then(|auth| auth.recognize(request, net.now()));
             return self.refuse(refusal, asked, requester, net, out);
         }
         if request.method == Method::Options {
@@ -404,7 +403,7 @@ impl State<'_> {
         }
         if let Some(auth) = auth {
             match auth.check(request, requester.key, net.now()) {
-                AuthOutcome::Granted => {}
+                AuthOutcome::Granted(user) => requester.user = Some(user),
                 AuthOutcome::Refused(refusal) => {
                     return self.refuse(refusal, asked, requester, net, out);
                 }

@@ -148,18 +148,6 @@ impl ServedSites {
     pub(crate) fn answering(&mut self) -> &mut ServedSite {
         &mut self.all[self.answering]
     }
-
-    /// The user whose request was answered last.
-    pub(crate) fn user(&self) -> Option<&[u8]> {
-        self.all[self.answering].auth.as_ref()?.user()
-    }
-
-    /// Another request begins.
-    pub(crate) fn forget_user(&mut self) {
-        if let Some(auth) = &mut self.answering().auth {
-            auth.forget_user();
-        }
-    }
 }
 
 fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> FileOptions {
