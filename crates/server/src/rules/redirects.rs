@@ -41,6 +41,13 @@ impl FromStr for Redirect {
         if !(is_url || (to.starts_with('/') && !to.starts_with("//"))) {
             return Err(format!("{to} is neither a path nor an http:// or https:// URL"));
         }
+        // Behind https://example.org a client could write .evil.example, or @evil.example.
+        let authority = to.split_once("://").map_or("/", |(_, rest)| rest);
+        if to.ends_with('*') && !authority.contains(['/', '?', '#']) {
+            return Err(format!(
+                "{to}: the * would be part of the host, and clients could choose another; write a slash before it"
+            ));
+        }
         if to.ends_with('*') && !from.ends_with("/*") {
             return Err(format!("{to}: there is no rest of a path to put in the place of *"));
         }
@@ -62,6 +69,10 @@ impl Redirect {
         let mut location = Vec::new();
         match self.to.strip_suffix('*') {
             Some(to) => {
+                // A second slash at the beginning would make the rest a host (RFC 3986 section 4.2), and to browsers a
+                // backslash is a slash.
+                let host = rest.iter().take_while(|byte| b"/\\".contains(byte)).count();
+                let rest = if to == "/" { &rest[host..] } else { rest };
                 location.extend_from_slice(to.as_bytes());
                 push_path(&mut location, rest);
             }
@@ -83,6 +94,19 @@ mod tests {
         let rule: Redirect = rule.parse().unwrap();
         let (_, location) = rule.location(path.as_bytes(), query.map(str::as_bytes))?;
         Some(String::from_utf8(location).unwrap())
+    }
+
+    #[test]
+    fn no_client_chooses_the_host() {
+        for rule in ["/x/* https://example.org*", "/x/* http://*", "/* https://a.example:8*"] {
+            let error = rule.parse::<Redirect>().unwrap_err();
+            assert!(error.contains("part of the host"), "{error}");
+        }
+        for path in ["/x//evil.example/a", "/x/\\evil.example/a", "/x/\\//evil.example/a"] {
+            assert_eq!(location("/x/* /*", path, None).as_deref(), Some("/evil.example/a"));
+        }
+        let beneath = location("/x/* https://example.org/*", "/x//evil.example", None);
+        assert_eq!(beneath.as_deref(), Some("https://example.org//evil.example"));
     }
 
     #[test]
