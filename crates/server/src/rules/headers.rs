@@ -80,6 +80,27 @@ impl HeaderRule {
         HeaderRule::new("/**", name, value).expect("a rule of this program is one")
     }
 
+    /// The same rule for responses that only users get, if it is one of `Cache-Control`: nothing in it allows caches that several
+    /// people share to keep them, which `public` and `s-maxage` do (RFC 9111 section 3.5).
+    #[must_use]
+    pub fn for_users(self) -> HeaderRule {
+        if !self.is_for("Cache-Control") {
+            return self;
+        }
+        let shares = |it: &str| {
+            it.eq_ignore_ascii_case("public")
+                || it.get(..9).is_some_and(|it| it.eq_ignore_ascii_case("s-maxage="))
+        };
+        let kept = self.value.split(',').map(str::trim).filter(|it| !shares(it));
+        let is_private =
+            |it: &&str| ["private", "no-store"].iter().any(|own| it.eq_ignore_ascii_case(own));
+        let mut kept: Vec<&str> = kept.collect();
+        if kept.len() < self.value.split(',').count() && !kept.iter().any(is_private) {
+            kept.insert(0, "private");
+        }
+        HeaderRule { value: kept.join(", "), ..self }
+    }
+
     /// Whether it is a rule for the field `name`.
     #[must_use]
     pub fn is_for(&self, name: &str) -> bool {
@@ -146,6 +167,21 @@ impl AddedFields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_users_get_is_kept_by_no_shared_cache() {
+        for (value, expected) in [
+            ("public, max-age=31536000, immutable", "private, max-age=31536000, immutable"),
+            ("Public, S-MaxAge=9", "private"),
+            ("no-store, public", "no-store"),
+            ("max-age=60", "max-age=60"),
+            ("no-cache", "no-cache"),
+        ] {
+            let rule = HeaderRule::every("cache-control", value).for_users();
+            assert_eq!(rule.value, expected, "{value}");
+        }
+        assert_eq!(HeaderRule::every("X-Kind", "public").for_users().value, "public");
+    }
 
     #[test]
     fn types_are_given_by_the_end_of_names() {

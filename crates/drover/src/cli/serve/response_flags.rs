@@ -83,6 +83,7 @@ impl ResponseFlags {
         let security = self.security_headers.then(security_headers).into_iter().flatten();
         let private = self.auth.as_ref().map(|_| private_to_users());
         let cache = self.cache_control.iter().cloned().map(HeaderRule::from);
+        let cache = cache.map(|rule| if self.auth.is_some() { rule.for_users() } else { rule });
         // The last rule counts that sets a field.
         let types = self.types.iter().cloned();
         let named = security.chain(private).chain(types).chain(cache);
