@@ -45,3 +45,26 @@ pub fn dispatch_mechanisms() -> IndexMap<String, SubjectSpec> {
     let (name, text) = SHARED[1];
     fragment(name, text).expect("experiments include it, and a test reads those").subject
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that listens at all addresses cannot start beside connections of others, and could be reached from elsewhere.
+    #[test]
+    fn every_peer_binds_the_address_that_it_is_given_and_no_other() {
+        let (_, text) = SHARED.iter().find(|(name, _)| name.ends_with("peers.toml")).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        let subjects = table["subject"].as_table().unwrap();
+        assert!(subjects.len() >= 5);
+        for (name, subject) in subjects {
+            let settings = subject["files"]["conf"].as_str().unwrap();
+            let binds = |line: &str| {
+                let words =
+                    ["listen {host}", "server.bind = \"{host}", "host: {host}", "bind {host}"];
+                words.iter().any(|it| line.trim().to_ascii_lowercase().starts_with(it))
+            };
+            assert!(settings.lines().any(binds), "{name}: {settings}");
+        }
+    }
+}
