@@ -506,7 +506,8 @@ fn open_root(
     // Opening the root shows whether the kernel has openat2(2). An error now is better than one at each request.
     match root.open_file(b"") {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(error).context(
-            "openat2(2) is missing: Drover needs Linux 5.11, and a container that allows it",
+            "openat2(2) is missing: Drover needs Linux 5.11, and a filter of system calls that allows it; systemd's \
+             RestrictSUIDSGID=, which DynamicUser= implies, forbids it: use User= without it",
         ),
         _ => Ok(root),
     }

@@ -32,6 +32,21 @@ fn the_configuration_of_the_service_serves() {
     assert!(Path::new(&at("access.log")).exists());
 }
 
+/// RestrictSUIDSGID, which DynamicUser implies, takes openat2(2) away: no file could be opened.
+#[test]
+fn the_unit_leaves_what_serving_needs_and_names_a_user_that_there_is() {
+    let unit = deployed("drover.service");
+    let setting = |name: &str| {
+        let lines = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(setting("DynamicUser").is_empty() && setting("RestrictSUIDSGID").is_empty());
+    let [user] = &setting("User")[..] else { panic!("one user") };
+    assert!(deployed("drover.conf").lines().any(|line| line.starts_with(&format!("u {user} "))));
+    // The program of ExecReload is there on every system.
+    assert!(setting("ExecReload").iter().all(|line| line.starts_with("/bin/sh ")));
+}
+
 #[test]
 fn the_units_are_such_that_systemd_understands() {
     let folder = tempfile::tempdir().unwrap();
