@@ -119,7 +119,9 @@ fn a_page_may_be_asked_for_without_its_suffix() {
     site.file("both.html", "page");
     site.file("both", "file");
     site.file("folder/index.html", "folder");
-    site.file("folder.html", "page of the folder's name");
+    // As generators of sites write them: a page, and a folder of what belongs to it.
+    site.file("posts.html", "posts");
+    site.file("posts/index.html", "index of posts");
     on_every_mechanism(|mechanism| {
         let flags = ["--html-suffix", "--revalidate", "1h", "--dispatch", mechanism.name];
         let server = Server::on(&site, &flags);
@@ -130,6 +132,8 @@ fn a_page_may_be_asked_for_without_its_suffix() {
             assert_eq!(about.text(), "about");
             assert_eq!(client.get("/both").is(200).text(), "file");
             assert_eq!(client.get("/both.html").is(200).text(), "page");
+            assert_eq!(client.get("/posts").is(200).text(), "posts");
+            assert_eq!(client.get("/posts/").is(200).text(), "index of posts");
             client.get("/folder").is(301);
             client.get("/about/").is(404);
             client.get("/none").is(404);

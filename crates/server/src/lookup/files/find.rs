@@ -41,13 +41,23 @@ impl SiteFiles {
             options: &options,
         };
         let first = self.awaited(requested, requester, &mut name);
+        // A connection that has waited for a later candidate may have found a directory before.
+        let mut may_be_folder = first > 0;
         for &candidate in &NameCandidate::ALL[first..] {
+            if candidate == NameCandidate::Folder && !may_be_folder {
+                continue;
+            }
             if !is_withheld && requested.candidate(candidate, &mut name) {
                 found = self.try_candidate(candidate, &name, &wanted, requester, context);
             }
             let is_missing = match &found {
                 Ok(LookupOutcome::Directory) => {
-                    resolved.directory || candidate != NameCandidate::Named
+                    may_be_folder = true;
+                    resolved.directory
+                        || match candidate {
+                            NameCandidate::Named => options.html_suffix,
+                            _ => candidate != NameCandidate::Folder,
+                        }
                 }
                 Ok(outcome) => outcome.is_missing(),
                 Err(_) => false,
