@@ -92,6 +92,26 @@ impl SiteSettings {
         }
     }
 
+    /// Finds whether the files that flags name beneath the root are there.
+    ///
+    /// # Errors
+    /// The flag and the file of the first that cannot be opened.
+    pub(crate) fn check_named_files(&self) -> anyhow::Result<()> {
+        let Some(root) = self.root() else { return Ok(()) };
+        let fallback = self.fallback.iter().map(|name| ("--fallback", name.as_str()));
+        let pages = self.error_pages.iter().map(|page| ("--error-page", page.file()));
+        for (flag, name) in fallback.chain(pages) {
+            if let Err(error) = root.open_file(name.as_bytes()) {
+                let root = root.name();
+                return Err(UsageError::new(format!(
+                    "{flag} {name}: cannot open that file beneath '{root}': {error}"
+                ))
+                .into());
+            }
+        }
+        Ok(())
+    }
+
     /// The directory whose files are served, if files are.
     pub(crate) fn root(&self) -> Option<&Root> {
         match &self.source {

@@ -18,7 +18,7 @@ use drover_sys::socket::Address;
 use tracing::{error, warn};
 
 use crate::admin::BoundAdmin;
-use crate::config::Config;
+use crate::config::{Config, SiteSettings};
 use crate::crew::{Crew, CrewPlan, ThreadReport};
 use crate::listen::bind::{BoundAddresses, bind, check_paths};
 use crate::output_files::OutputFiles;
@@ -87,6 +87,7 @@ impl Server {
         if config.pin {
             processors(config.workers)?;
         }
+        config.sites().try_for_each(SiteSettings::check_named_files)?;
         OutputFiles::check(config)?;
         // Another server may listen there, and hands the sockets over when this one starts.
         if config.take_over.as_ref().is_some_and(|path| path.exists()) {

@@ -140,9 +140,11 @@ fn serve(
     config.config_file.clone_from(&started.args.config);
     config.passed = passed.into_iter().map(Arc::new).collect();
     let grace = config.grace;
+    let announce_to = Announcements::beside(config.access_log.as_ref());
     let mut server = Supervisor::start(config, arguments, processes)?;
     server.stop_at(signals)?;
-    begun(server.addresses(), server.admin_addresses(), &served, &described)?;
+    announce(server.addresses(), server.admin_addresses(), announce_to)?;
+    begun(server.addresses(), server.admin_addresses(), &served, &described);
     info!("sandbox: {}", server.sandbox());
     reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
     server.tell_ready(&status(server.addresses(), &served));
@@ -188,14 +190,8 @@ impl Planned {
     }
 }
 
-/// Says where the server listens and what it uses, once it accepts.
-fn begun(
-    addresses: &[Address],
-    admin: &[SocketAddr],
-    served: &str,
-    described: &str,
-) -> anyhow::Result<()> {
-    announce(addresses, admin)?;
+/// Logs where the server listens and what it uses, once it accepts.
+fn begun(addresses: &[Address], admin: &[SocketAddr], served: &str, described: &str) {
     let watched = match admin {
         [] => String::new(),
         _ => {
@@ -204,7 +200,23 @@ fn begun(
         }
     };
     info!("serving {served} on {}: {described}{watched}", urls(addresses));
-    Ok(())
+}
+
+/// Where the lines go that say where the server listens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Announcements {
+    Stdout,
+    /// stdout has the access log, and nothing else: whoever reads it reads lines of one form.
+    Stderr,
+}
+
+impl Announcements {
+    fn beside(log: Option<&AccessLog>) -> Announcements {
+        match log {
+            Some(AccessLog { path: None, .. }) => Announcements::Stderr,
+            _ => Announcements::Stdout,
+        }
+    }
 }
 
 /// What a service manager shows.
@@ -513,19 +525,20 @@ fn open_root(
     }
 }
 
-/// Prints one line per address, first on stdout: programs that start the server wait for the line. An address that
+/// Prints one line per address, first on stdout or stderr: programs that start the server wait for the line. An address that
 /// stands for all addresses of the machine is followed by the URLs to type into a browser.
-fn announce(addresses: &[Address], admin: &[SocketAddr]) -> anyhow::Result<()> {
+fn announce(addresses: &[Address], admin: &[SocketAddr], to: Announcements) -> anyhow::Result<()> {
+    let listening = addresses.iter().map(|address| format!("listening on {}\n", address.url()));
+    let reachable = addresses.iter().filter_map(Address::ip).flat_map(reachable);
+    let reachable = reachable.map(|address| format!("reachable at http://{address}\n"));
+    let status = admin.iter().map(|address| format!("status at http://{address}/status\n"));
+    let lines = listening.chain(reachable).chain(status).collect::<String>();
+    if to == Announcements::Stderr {
+        log::write_line(lines.as_bytes());
+        return Ok(());
+    }
     let mut out = stdout();
-    for address in addresses {
-        writeln!(out, "listening on {}", address.url())?;
-    }
-    for address in addresses.iter().filter_map(Address::ip).flat_map(reachable) {
-        writeln!(out, "reachable at http://{address}")?;
-    }
-    for address in admin {
-        writeln!(out, "status at http://{address}/status")?;
-    }
+    out.write_all(lines.as_bytes())?;
     Ok(out.flush()?)
 }
 

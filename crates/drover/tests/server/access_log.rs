@@ -133,10 +133,23 @@ fn the_combined_form_goes_to_standard_output_too() {
     let site = Site::new();
     site.file("a", "hello");
     for processes in [&[][..], &["--processes"]] {
-        let server = Server::on(&site, &[&["--access-log", "-"], processes].concat());
-        server.ask("/a", &["User-Agent: a \"b\""]).is(200);
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(["--access-log", "-"]).args(processes);
+        // It says on stderr where it listens: stdout has lines of the log and no others.
+        let mut server = Server::start(
+            {
+                command.stderr(Stdio::piped());
+                command
+            },
+            0,
+        );
+        let mut log = std::io::BufRead::lines(server.stderr());
+        let first = log.next().unwrap().unwrap();
+        let address = first.strip_prefix("listening on http://").unwrap().parse().unwrap();
+        crate::harness::Client::connect(address).ask("/a", &["User-Agent: a \"b\""]).is(200);
         let text = server.rest_of_stdout();
-        let line = text.lines().find(|line| line.starts_with("127.0.0.1 - - [")).unwrap();
+        let [line] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert!(line.starts_with("127.0.0.1 - - ["), "{text}");
         let rest = " +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"a \\x22b\\x22\"";
         assert!(line.ends_with(rest), "{text}");
     }

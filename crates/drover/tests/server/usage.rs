@@ -247,6 +247,41 @@ fn the_log_says_what_auto_has_picked() {
     assert!(log.iter().any(says), "{served}: {log:?}");
 }
 
+#[test]
+fn a_client_that_speaks_tls_is_refused_and_told_of_once() {
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "1"]).stderr(Stdio::piped());
+    let mut server = Server::start(command, 1);
+    for _ in 0..3 {
+        let mut client = server.connect();
+        client.send(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03");
+        client.reply().is(400);
+    }
+    server.terminate();
+    let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
+    assert_eq!(log.iter().filter(|line| line.contains("speaks TLS")).count(), 1, "{log:?}");
+}
+
+#[test]
+fn check_finds_files_that_flags_name_beneath_the_root_and_are_not_there() {
+    let site = Site::new();
+    site.file("there.html", "");
+    for flags in [["--fallback", "none.html"], ["--error-page", "404=none.html"]] {
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(["--check", "--listen", "127.0.0.1:0"]);
+        let output = command.args(flags).stderr(Stdio::piped()).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        for part in [flags[0], "none.html", "No such file"] {
+            assert!(told.contains(part), "{told}");
+        }
+    }
+    let flags = ["--fallback", "there.html", "--error-page", "404=there.html"];
+    let check = ["--check", "--listen", "127.0.0.1:0"];
+    let output = drover().arg("serve").arg(site.path()).args(check).args(flags).output().unwrap();
+    assert!(output.status.success());
+}
+
 /// Nobody can type 0.0.0.0 into a browser elsewhere: the interfaces' addresses follow.
 #[test]
 fn a_server_on_every_address_names_those_it_can_be_reached_at() {

@@ -15,6 +15,7 @@ use drover_http1::{Framing, HeadLimits, Method, Refusal, Request, Status, Versio
 use drover_mech::Key;
 use drover_mech::files::open_pool::{OpenPool, OpenResults};
 use drover_mech::net::{Answer, Body, Conn, Io, Net};
+use tracing::warn;
 
 use crate::auth::{AuthOutcome, VerifiedTags};
 use crate::lookup::files::{Lookup, LookupContext, Requester, SiteFiles, WantedFile};
@@ -103,6 +104,8 @@ struct State<'w> {
     sites: ServedSites,
     counters: &'w WorkerCounters,
     head_limits: HeadLimits,
+    /// Whether the log has said that clients speak TLS.
+    tls_told: bool,
 }
 
 impl<'w> Site<'w> {
@@ -115,7 +118,7 @@ impl<'w> Site<'w> {
     ) -> Site<'w> {
         let clock = DateClock::new(net.now());
         let (repeated, head_limits) = (RepeatedRequest::default(), limits.head);
-        let mut state = State { clock, repeated, sites, counters, head_limits };
+        let mut state = State { clock, repeated, sites, counters, head_limits, tls_told: false };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
         Site { state, counters, limits, extras, complaints }
@@ -322,6 +325,18 @@ impl State<'_> {
         response::refusal(refusal, &self.common(ConnectionField::Close), true, out)
     }
 
+    /// Logs once that clients speak TLS where HTTP is spoken, if this is the beginning of a handshake (RFC 8446 section 5.1:
+    /// content type 22, version 3.x).
+    #[cold]
+    fn tell_tls(&mut self, input: &[u8]) {
+        if input.starts_with(&[0x16, 0x03]) && !std::mem::replace(&mut self.tls_told, true) {
+            warn!(
+                "a client speaks TLS to a port of plain HTTP: have it use http://, or put a server that speaks \
+                 TLS in front (deploy/README.md); further ones are not logged"
+            );
+        }
+    }
+
     fn common(&self, connection: ConnectionField) -> Common<'_> {
         Common { server: SERVER, date: self.clock.date(), connection, lines: b"" }
     }
@@ -350,6 +365,7 @@ impl State<'_> {
             Ok(Some(request)) => request,
             Ok(None) => return ControlFlow::Break(Then::Receive),
             Err(refusal) => {
+                self.tell_tls(input);
                 let mut response = self.refusal(refusal, out);
                 (response.consumed, response.then) = (input.len(), Then::Linger);
                 return ControlFlow::Continue(response);

@@ -45,6 +45,11 @@ impl ErrorPage {
         let page = pages.iter().rfind(|page| page.status == status)?;
         Some(page.file.as_bytes())
     }
+
+    /// The name of the file beneath the root.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
 }
 
 #[cfg(test)]
