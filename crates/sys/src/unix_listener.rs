@@ -2,16 +2,24 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// The most bytes of a path: `sun_path` has 108, of which the last is a NUL.
 pub const PATH_MOST: usize = 107;
+
+/// How long to wait for another server that makes a socket in the same folder.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often to ask for the lock meanwhile.
+const LOCK_LOOK: Duration = Duration::from_millis(10);
 
 /// A socket to make at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,15 +52,19 @@ impl UnixListener {
         // one. The lock ends with its descriptor. Where the folder cannot be read there is no lock.
         let folder = self.path.parent().filter(|it| !it.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or(Path::new("."))).ok();
-        folder.as_ref().map(|it| flock(it, FlockOperation::LockExclusive)).transpose()?;
+        folder.as_ref().map(lock).transpose()?;
         self.check()?;
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let socket = socket_of(kind)?;
+        // bind(2) makes the file with the mode of the socket less the umask, which this cannot change for one thread alone. The
+        // bits that the umask has taken are added to the file that was made, and to no link that has taken its place.
+        rustix::fs::fchmod(&socket, Mode::from_raw_mode(self.mode))?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&self.path)?)?;
-        let ready = fs::set_permissions(&self.path, Permissions::from_mode(self.mode))
+        let ready = self
+            .set_mode()
             .and_then(|()| owner.map_or(Ok(()), |(u, g)| lchown(&self.path, Some(u), Some(g))))
             .and_then(|()| Ok(rustix::net::listen(&socket, backlog)?));
         if let Err(error) = ready {
@@ -60,6 +72,20 @@ impl UnixListener {
             return Err(error);
         }
         Ok(socket)
+    }
+
+    /// Gives the socket's file its mode, whatever the umask was when it was made. The file is opened first, without following
+    /// a link, and must be a socket.
+    fn set_mode(&self) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        let found = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        // The magic link leads to what is open; fchmod(2) takes no O_PATH descriptor before Linux 6.6.
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        fs::set_permissions(open, Permissions::from_mode(self.mode))
     }
 
     /// Finds whether a socket may be made at the path. Makes nothing.
@@ -92,6 +118,26 @@ impl UnixListener {
     }
 }
 
+/// Waits for the lock on a folder, but not for long: every user who may read the folder can hold it.
+fn lock(folder: &File) -> io::Result<()> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match flock(folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_LOOK),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    format!(
+                        "another process holds a lock on its folder for more than {LOCK_PATIENCE:?}; \
+                         end it (see lslocks), or choose another folder"
+                    ),
+                ));
+            }
+            locked => return Ok(locked?),
+        }
+    }
+}
+
 fn socket_of(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?)
@@ -103,6 +149,18 @@ mod tests {
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
     use super::*;
+
+    #[test]
+    fn a_lock_that_somebody_holds_on_the_folder_is_waited_for_and_then_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = File::open(folder.path()).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        let own = UnixListener { path: folder.path().join("socket"), mode: 0o600 };
+        let error = own.listen(16, None).unwrap_err();
+        assert!(error.to_string().contains("holds a lock on its folder"), "{error}");
+        drop(held);
+        own.listen(16, None).unwrap();
+    }
 
     #[test]
     fn a_stale_file_is_replaced_and_a_live_socket_or_another_file_is_not() {

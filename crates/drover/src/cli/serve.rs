@@ -561,15 +561,27 @@ fn what_is_served(args: &Args) -> String {
     match args.reply_size {
         Some(size) => format!("replies of {size} bytes"),
         None => {
-            let real = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_owned());
-            let of_all = args.root_of_all().map(|root| real(root).display().to_string());
+            let real = |root: &Path| {
+                let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+                on_one_line(&real.display().to_string())
+            };
+            let of_all = args.root_of_all().map(real);
             let hosts = args
                 .host
                 .iter()
-                .map(|host| format!("{} for {}", real(&host.root).display(), host.described()));
+                .map(|host| format!("{} for {}", real(&host.root), host.described()));
             of_all.into_iter().chain(hosts).collect::<Vec<_>>().join("; ")
         }
     }
+}
+
+/// A text with its control characters escaped.
+fn on_one_line(text: &str) -> String {
+    let escaped = text.chars().map(|character| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    });
+    escaped.collect()
 }
 
 fn urls(addresses: &[Address]) -> String {

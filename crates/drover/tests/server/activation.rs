@@ -160,6 +160,17 @@ fn sockets_for_another_process_are_left_alone_and_bad_ones_are_told() {
     let server = Server::start_as_it_is(command, 1);
     (0..20).for_each(|_| drop(server.get("/").is(200)));
 
+    // More than there are: what the server has opened itself is none of them.
+    let mut command = Command::new("bash");
+    let script = "exec 3</dev/null; export LISTEN_PID=$$ LISTEN_FDS=99999; \
+                  exec \"$0\" serve --reply-size 1 --listen 127.0.0.1:0";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_drover")]);
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot take the sockets of LISTEN_FDS"), "{told}");
+    assert!(!told.contains("panicked"), "{told}");
+
     let mut command = Command::new("bash");
     let script =
         "exec 3</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" serve --reply-size 1";

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::process::Stdio;
 
-use crate::harness::{Server, Site, drover, signal};
+use crate::harness::{Server, Site, drover, on_every_mechanism, signal};
 
 /// Servers as threads and as processes, whose log is read.
 fn servers() -> impl Iterator<Item = Server> {
@@ -12,6 +12,32 @@ fn servers() -> impl Iterator<Item = Server> {
         command.args(["serve", "--reply-size", "1"]).args(flags).stderr(Stdio::piped());
         Server::start(command, 1)
     })
+}
+
+/// Its workers end with it, and the kernel lets go of the sockets of a ring some time later.
+#[test]
+fn after_a_sigkill_another_starts_at_the_same_port_on_every_mechanism() {
+    on_every_mechanism(|mechanism| {
+        for flags in [&[][..], &["--workers", "2", "--processes"]] {
+            let start = |address: &str| {
+                let own = ["--dispatch", mechanism.name, "--listen", address];
+                Server::of_size(1, &[&own, flags].concat())
+            };
+            let mut server = start("127.0.0.1:0");
+            let address = server.address().to_string();
+            for _ in 0..3 {
+                server.get("/").is(200);
+                let workers = server.children();
+                server.kill();
+                let is_there = |it: &u32| std::path::Path::new(&format!("/proc/{it}/exe")).exists();
+                while workers.iter().any(is_there) {
+                    std::thread::yield_now();
+                }
+                server = start(&address);
+            }
+            server.get("/").is(200);
+        }
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use drover_mech::accept::{self, Acceptor, Among, ListenerHandle};
@@ -15,6 +16,10 @@ use tracing::info;
 
 use crate::Config;
 use crate::Listen;
+use crate::listen::sockets::LOOK_AGAIN;
+
+/// How long to wait for an address that is taken.
+const TAKEN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The bound addresses.
 pub(crate) struct BoundAddresses {
@@ -71,11 +76,25 @@ pub(crate) fn bind(
         bind_name("--listen", listen, |address| {
             let address = Address::Ip(address);
             let sockets = those_at(handed_over, &address);
-            let bound = open(address, sockets)?;
+            let bound = until_it_is_free(|| open(address.clone(), sockets.clone()))?;
             bound.ip().ok_or_else(|| io::ErrorKind::InvalidData.into())
         })?;
     }
     Ok(bound)
+}
+
+/// Opens by `open`, and waits for a moment while the address is taken: the kernel lets go of the sockets of a process that was
+/// killed some time after the process has ended, 10 to 60 ms later if an io_uring had them.
+fn until_it_is_free(mut open: impl FnMut() -> io::Result<Address>) -> io::Result<Address> {
+    let until = Instant::now() + TAKEN_PATIENCE;
+    loop {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Sockets that were passed, by the address that they listen at, in the order of their first ones.
@@ -202,6 +221,18 @@ mod tests {
         let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         let config = Config { listen, ..Config::new(ContentSource::Fixed(1), mechanism) };
         Ok(bind(&config, Among::Threads, &[])?.addresses.iter().filter_map(Address::ip).collect())
+    }
+
+    #[test]
+    fn an_address_that_is_let_go_of_soon_is_waited_for() {
+        let (mut tries, address) = (0, Address::Ip(([127, 0, 0, 1], 1).into()));
+        let opened = until_it_is_free(|| {
+            tries += 1;
+            if tries < 3 { Err(io::ErrorKind::AddrInUse.into()) } else { Ok(address.clone()) }
+        });
+        assert_eq!((opened.unwrap(), tries), (address, 3));
+        let refused = until_it_is_free(|| Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

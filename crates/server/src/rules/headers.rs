@@ -21,6 +21,9 @@ const THE_SERVER_S: &[&str] = &[
     "upgrade",
 ];
 
+/// The longest pattern, in bytes. What it is compiled to grows with it.
+const PATTERN_MOST: usize = 1024;
+
 /// A field that responses with certain files have: `/assets/** Cache-Control: max-age=31536000, immutable`.
 ///
 /// The pattern is a glob over names beneath the root, which begin with a slash: `*` stands for any bytes but a slash,
@@ -63,6 +66,12 @@ impl HeaderRule {
         }
         if value.chars().any(|it| it.is_control() && it != '\t') {
             return Err(format!("the value of {name} has a control character in it"));
+        }
+        if pattern.len() > PATTERN_MOST {
+            return Err(format!(
+                "the pattern has {} bytes; write one of at most {PATTERN_MOST}",
+                pattern.len()
+            ));
         }
         let pattern = if pattern.contains('/') { pattern.into() } else { format!("**/{pattern}") };
         let glob = GlobBuilder::new(&pattern).literal_separator(true).build();
@@ -167,6 +176,14 @@ impl AddedFields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_has_a_length_that_can_be_compiled() {
+        let rule = |len: usize| format!("/{} X-A: b", "{a,".repeat(len / 3)).parse::<HeaderRule>();
+        let error = rule(1 << 20).unwrap_err();
+        assert!(error.contains("at most 1024"), "{error}");
+        HeaderRule::new(&"a?".repeat(512), "X-A", "b").unwrap();
+    }
 
     #[test]
     fn what_only_users_get_is_kept_by_no_shared_cache() {

@@ -10,12 +10,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use drover_mech::accept::{self, Acceptor, Among};
 use drover_sys::process::give_back_memory;
 use drover_sys::socket::Address;
@@ -126,7 +127,7 @@ impl Supervisor {
         let bound = bind(&config, among, &handed)?;
         let admin = BoundAdmin::bind(&config, processes, &bound.addresses, &handed)?;
         drop(handed);
-        let manager = ServiceManager::of_environment()?;
+        let manager = ServiceManager::of_environment();
         let (sender, inbox) = channel();
         let config = Arc::new(Config { passed: Vec::new(), ..config });
         let addresses = bound.addresses.clone();
@@ -442,7 +443,11 @@ impl Supervisor {
         tell_reopening(has_log > 0, self.reloader.is_some());
         let Some(mut reloader) = self.reloader.take() else { return };
         self.manager.iter().for_each(ServiceManager::is_reloading);
-        let outcome = reloader.read(&self.fixed).and_then(|next| {
+        // A fault in reading a configuration must not end the server that another one has started.
+        let read = AssertUnwindSafe(|| reloader.read(&self.fixed));
+        let read =
+            catch_unwind(read).unwrap_or_else(|_| Err(anyhow!("reading it panicked: a defect")));
+        let outcome = read.and_then(|next| {
             let Some(NextConfig { config, arguments, described, status }) = next else {
                 return Ok(None);
             };

@@ -11,7 +11,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use anyhow::Context;
 use tracing::warn;
 
 /// The variables by which a manager speaks to the process that it has started; they do not concern the processes that this
@@ -27,23 +26,25 @@ pub(crate) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// The manager that the environment names; `None`: there is none. To be called before the process gives up what it does
-    /// not need: it connects a socket.
-    ///
-    /// # Errors
-    /// The socket cannot be reached, or is of a family that is not spoken here.
-    pub(crate) fn of_environment() -> anyhow::Result<Option<ServiceManager>> {
-        let Some(name) = env::var_os("NOTIFY_SOCKET") else { return Ok(None) };
-        let socket = connect(name.as_bytes()).with_context(|| {
-            format!("cannot reach the service manager at NOTIFY_SOCKET {}", name.display())
-        })?;
+    /// The manager that the environment names; `None`: there is none, or its socket cannot be reached, which is logged: serving
+    /// does not depend on being watched.
+    pub(crate) fn of_environment() -> Option<ServiceManager> {
+        let name = env::var_os("NOTIFY_SOCKET")?;
+        let socket = match connect(name.as_bytes()) {
+            Ok(socket) => socket,
+            Err(error) => {
+                let name = name.display();
+                warn!("cannot reach the service manager at NOTIFY_SOCKET {name}: {error}");
+                return None;
+            }
+        };
         let own = |pid: String| pid.parse() == Ok(std::process::id());
         let watchdog = env::var("WATCHDOG_USEC").ok().filter(|_| {
             // Without the variable, whoever has the other one is meant.
             env::var("WATCHDOG_PID").map_or(true, own)
         });
         let watchdog = watchdog.and_then(|it| it.parse().ok()).map(Duration::from_micros);
-        Ok(Some(ServiceManager { socket, watchdog: watchdog.filter(|it| !it.is_zero()) }))
+        Some(ServiceManager { socket, watchdog: watchdog.filter(|it| !it.is_zero()) })
     }
 
     /// How often to call [`ServiceManager::is_alive`]: twice as often as the manager wants.

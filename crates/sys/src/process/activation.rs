@@ -18,7 +18,8 @@ const FIRST: RawFd = 3;
 /// would inherit the descriptors.
 ///
 /// # Errors
-/// `EBADF` if one of them is not open; `InvalidInput` for numbers that cannot be read.
+/// `EBADF` if one of them is not open; `InvalidInput` for numbers that cannot be read, and for a descriptor that this process
+/// has opened itself, so that no manager has passed it. Nothing is taken then.
 pub fn passed_sockets() -> io::Result<Vec<OwnedFd>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| match env::var(name) {
@@ -31,6 +32,18 @@ pub fn passed_sockets() -> io::Result<Vec<OwnedFd>> {
     if count == 0 || TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
     }
+    // What came with the exec cannot be closed by an exec, and everything that this process opens is (O_CLOEXEC).
+    let check = |number: RawFd| {
+        // SAFETY: fcntl with F_GETFD takes integers and touches no memory.
+        match syscall!(fcntl(number, libc::F_GETFD))? & libc::FD_CLOEXEC {
+            0 => Ok(()),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("LISTEN_FDS says {count}, and descriptor {number} was not passed"),
+            )),
+        }
+    };
+    (FIRST..FIRST.saturating_add(count)).try_for_each(check)?;
     let take = |number: RawFd| {
         // SAFETY: fcntl with F_SETFD takes integers and touches no memory. The descriptor is this process's to use: the
         // manager has said so in the environment, which safe code cannot change.
