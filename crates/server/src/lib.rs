@@ -26,11 +26,10 @@
 //!
 //! # Where things are
 //!
-//! A [`Server`] has a few workers. A worker is a thread with a mechanism, listening sockets and a cache
-//! of its own (`worker/thread.rs`), or a process with one such thread, which a [`Supervisor`] keeps
-//! (`supervisor/`). The workers of one configuration are a crew (`crew.rs`); when the configuration is reloaded
-//! (`reload.rs`), another crew succeeds it; another program may succeed the server (`succession/`). `listen/` binds the
-//! addresses of the [`Config`].
+//! A worker is a thread with a mechanism, listening sockets and a cache of its own (`worker/thread.rs`). A [`Server`] has
+//! the workers of one process (`crew.rs`). A [`Supervisor`] (`supervisor/`) keeps the rights and one or more such processes; when
+//! the configuration is reloaded (`reload.rs`), others succeed them; another program may succeed the server (`succession/`).
+//! `listen/` binds the addresses of the [`Config`].
 //!
 //! A worker runs one coroutine per connection (`worker/connection.rs`). The coroutine passes what it has
 //! received to the worker's site (`respond/site.rs`), which looks files up (`lookup/`) and writes
@@ -38,7 +37,8 @@
 //! (`lookup/pending.rs`). An open file is a `FileEntry` (`lookup/entry.rs`) in the worker's cache
 //! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`).
 //!
-//! Between the binding and the first worker the process gives up what serving does not need (`sandbox/`).
+//! Before it accepts, a worker process gives up what serving does not need (`sandbox/`); what it writes has been opened by its
+//! supervisor (`output_files.rs`).
 //! What the user adds to responses, and where paths have moved, is in `rules/`. Workers count in a table that all share
 //! (`status/`); `admin/` tells it to those who watch the server.
 #![forbid(unsafe_code)]

@@ -15,10 +15,10 @@ const DESCRIPTOR_COST: usize = 64 * 1024;
 /// descriptor keeps the blocks of the file from being freed.
 const UNUSED_FOR: Duration = Duration::from_secs(60);
 
-/// One [`KeptFiles::sweep`] looks at 64 entries and an eighth of all, so that eight of them come to every
+/// One [`KeptFiles::sweep`] looks at 128 entries and a quarter of all, so that four of them come to every
 /// entry of a large cache.
-const SWEPT_LEAST: usize = 64;
-const SWEPT_PART: usize = 8;
+const SWEPT_LEAST: usize = 128;
+const SWEPT_PART: usize = 4;
 
 /// The kept files of a worker.
 pub(crate) struct KeptFiles {
@@ -83,7 +83,7 @@ impl KeptFiles {
     }
 
     /// Looks at some of the kept descriptors. Closes a descriptor if its file has changed or was removed,
-    /// or if no request has used it for [`UNUSED_FOR`]. Called about once a second; each call continues
+    /// or if no request has used it for [`UNUSED_FOR`]. Called every two seconds; each call continues
     /// where the last one ended.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.keeps_descriptors {

@@ -33,7 +33,8 @@ use crate::worker::requests::RequestCounter;
 use crate::worker::spin::Spin;
 
 /// How often some of the files that are kept open are looked at.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// With the turns that the process asks for to know that it goes on, an idle worker wakes up once a second.
+const SWEEP_EVERY: Duration = Duration::from_secs(2);
 
 /// The part of the grace in which an idle connection may still send a request.
 const LINGER_SHARE: u32 = 20;
