@@ -69,7 +69,7 @@
 //! - [`fileio`]: how a file's bytes reach a socket — a file per backend.
 //! - [`files`]: files beneath a root, by the kernel's own rule; threads that open them; hearing of their changes.
 //!
-//! What the crate takes from the kernel without a decision of its own is in the crate [`sys`].
+//! What the crate takes from the kernel without a decision of its own is in the crate [`drover_sys`].
 #![cfg(target_os = "linux")]
 
 pub mod accept;
