@@ -112,7 +112,15 @@ impl Curve {
     /// `None` of fewer than [`FEWEST_ROUNDS`], or if a value is not finite. ("Student", "The probable
     /// error of a mean", Biometrika 6, 1908.)
     pub fn of_rounds(scaled: &[f64], scale: AverageScale) -> Option<Curve> {
-        if scaled.len() < FEWEST_ROUNDS || !scaled.iter().all(|value| value.is_finite()) {
+        Curve::of_few_rounds(scaled, scale).filter(|curve| curve.rounds >= FEWEST_ROUNDS)
+    }
+
+    /// The same of two rounds or more, for a first answer: t is wide enough for few rounds, but so few
+    /// rounds cannot show whether their noise is of the kind that t is for.
+    ///
+    /// `None` of fewer than two rounds, or if a value is not finite.
+    pub fn of_few_rounds(scaled: &[f64], scale: AverageScale) -> Option<Curve> {
+        if scaled.len() < 2 || !scaled.iter().all(|value| value.is_finite()) {
             return None;
         }
         let rounds = scaled.len();

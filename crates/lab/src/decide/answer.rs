@@ -12,7 +12,7 @@ use crate::analysis::Bound;
 use crate::model::{Level, Sample};
 use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::model::answer::{
-    AnswerKind, AnswerRule, Choose, Finding, QuestionAnswer, findings,
+    AnswerKind, AnswerRule, Choice, Choose, Confidence, Finding, QuestionAnswer, findings,
 };
 use crate::report::model::estimate::estimate;
 use crate::report::model::words::{number, quantity, range};
@@ -42,9 +42,13 @@ impl Decision {
     pub fn of(record: &SessionRecord) -> Option<Decision> {
         let measured =
             |axis: Axis| record.measured.iter().find(|one| one.experiment.id == axis.id());
-        let of_axes = Axis::ALL.into_iter().filter_map(|axis| Some((axis, measured(axis)?)));
-        let answers: Vec<QuestionAnswer> =
-            of_axes.map(|(axis, one)| answer(axis, one, record)).collect();
+        let refused = |axis: Axis| record.session.refused.iter().find(|(id, _)| id == axis.id());
+        let of_axis = |axis: Axis| match (measured(axis), refused(axis)) {
+            (Some(one), _) => Some(answer(axis, one, record)),
+            (None, Some((_, why))) => Some(unanswered(axis, why)),
+            (None, None) => None,
+        };
+        let answers: Vec<QuestionAnswer> = Axis::ALL.into_iter().filter_map(of_axis).collect();
         let mut gaps: Vec<&str> = Vec::new();
         for gap in
             Axis::ALL.into_iter().filter_map(measured).flat_map(|one| &one.experiment.differences)
@@ -77,7 +81,8 @@ impl Decision {
 /// The verdict with the finding at each load. Of two findings at saturation, the last one decides and is shown.
 fn paragraph(answer: &QuestionAnswer) -> String {
     let (first, last) = (answer.findings.first(), answer.findings.last());
-    let each = first.into_iter().chain(last).map(|it| format!(" {}: {}", it.when, it.sentence));
+    let both = first.into_iter().chain(last).filter(|it| !it.candidates.is_empty());
+    let each = both.map(|it| format!(" {}: {}", it.when, it.sentence));
     answer.verdict.clone().unwrap_or_default() + &each.collect::<String>()
 }
 
@@ -98,7 +103,7 @@ fn answer(axis: Axis, measured: &MeasuredExperiment, record: &SessionRecord) -> 
     let last = at_saturation.last().expect("there is one");
     let found = verdict(axis, &low, last, auto);
     let mut text = found.text;
-    if let Some(taken) = &found.taken {
+    if let Some(taken) = &found.choice.take {
         text += &percentile(measured, taken).unwrap_or_default();
     }
     text += &closed(measured).unwrap_or_default();
@@ -107,8 +112,22 @@ fn answer(axis: Axis, measured: &MeasuredExperiment, record: &SessionRecord) -> 
         id: axis.id().to_owned(),
         question: measured.experiment.question.clone().unwrap_or_default(),
         verdict: Some(text),
+        choice: Some(found.choice),
         note: (!gaps.is_empty()).then(|| format!("What this machine cannot tell: {gaps}")),
         findings: [vec![low], at_saturation].concat(),
+    }
+}
+
+/// The answer about an axis whose experiment was not run.
+fn unanswered(axis: Axis, why: &str) -> QuestionAnswer {
+    let (flag, confidence) = (axis.flag(), Confidence::None);
+    QuestionAnswer {
+        id: axis.id().to_owned(),
+        question: axis.question().to_owned(),
+        verdict: Some(format!("{} Not measured: {why}.", axis.question())),
+        choice: Some(Choice { flag, take: None, at_saturation: None, confidence, rounds: 0 }),
+        note: None,
+        findings: Vec::new(),
     }
 }
 
@@ -123,6 +142,7 @@ fn at(axis: Axis, case: &str, metric: &str, when: &str, record: &SessionRecord) 
         each: Vec::new(),
         without: Vec::new(),
         enough: None,
+        is_early: true,
     };
     findings(&rule, record).swap_remove(0)
 }

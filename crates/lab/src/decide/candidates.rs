@@ -55,16 +55,6 @@ impl Axis {
         }
     }
 
-    /// What its candidates are called.
-    #[must_use]
-    pub fn plural(self) -> &'static str {
-        match self {
-            Axis::Dispatch => "dispatch mechanisms",
-            Axis::Accept => "accept strategies",
-            Axis::Files => "file backends",
-        }
-    }
-
     /// The question that a user has.
     #[must_use]
     pub fn question(self) -> &'static str {

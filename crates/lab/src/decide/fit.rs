@@ -1,15 +1,9 @@
-//! Fits a question into its time: the number of rounds, the length of windows, and which candidates are left out if
-//! not all fit.
+//! Fits a question into its time: the number of rounds and the length of windows. Candidates are never left out: a
+//! short time gives a less certain answer about all of them.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
-
-use super::candidates::{Axis, Candidates};
 use crate::analysis::FEWEST_ROUNDS;
 use crate::digits::two_digits;
 use crate::model::Sample;
-use crate::report::model::words::{list, number};
-use crate::spec::metric::Better;
 
 /// The share of the time that is planned. The rest is a reserve: some runs take longer, and some are made twice.
 const PLANNED: f64 = 0.85;
@@ -26,8 +20,8 @@ pub const SHORTEST_S: f64 = 0.2;
 /// The low rate, as a share of the saturation rate of the slowest candidate.
 const LOW: f64 = 0.1;
 
-/// A candidate with less than this share of the best is slow, even by a single run.
-const SLOW: f64 = 0.67;
+/// How far the last of the rounds that a verdict needs may exceed the time, as a share of the time.
+const GRACE: f64 = 0.1;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,122 +69,32 @@ impl TimeBudget {
         may_be_short.then_some(RunExtent { rounds, window_s })
     }
 
-    /// How long a number of cells takes at least, in seconds.
+    /// How many rounds and how long windows fit for a number of cells, even if the rounds are too few for a verdict;
+    /// at least one round.
     #[must_use]
-    pub fn needed_s(&self, cells: usize, wanted: Wanted) -> f64 {
-        let rounds = wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
+    pub fn extent_or_less(&self, cells: usize, wanted: Wanted) -> RunExtent {
+        self.extent(cells, wanted).unwrap_or_else(|| {
+            let window_s = wanted.window_s.unwrap_or(SHORTEST_S);
+            let round_s = cells as f64 * (self.beside_s + window_s);
+            let rounds = (PLANNED * self.left_s / round_s) as u32;
+            RunExtent { rounds: rounds.min(wanted.rounds.unwrap_or(u32::MAX)).max(1), window_s }
+        })
+    }
+
+    /// How long a number of rounds of cells takes at least, in seconds, with the reserve.
+    #[must_use]
+    pub fn needed_s(&self, cells: usize, rounds: u32, wanted: Wanted) -> f64 {
         let window_s = wanted.window_s.unwrap_or(SHORTEST_S);
         f64::from(rounds) * cells as f64 * (self.beside_s + window_s) / PLANNED
     }
-}
 
-/// The result of a candidate in the first look.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Look {
-    /// The axis of the candidate.
-    pub axis: Axis,
-    /// Its name.
-    pub name: String,
-    /// The candidate's value as a share of the best value on its axis, at the load where this share is the greater
-    /// one; 0 if the candidate failed.
-    pub share: f64,
-    /// How many candidates of the axis are simpler. 0 for the candidate that `auto` takes.
-    pub simpler: usize,
-}
-
-impl Look {
-    /// Whether the candidate is too slow to be measured further, by a single run at each load.
-    fn is_slow(&self) -> bool {
-        self.share < SLOW
+    /// The time after which no further round begins, in seconds. Exactly as many rounds as a verdict needs may take a
+    /// little longer, because the verdict would be lost for a moment.
+    #[must_use]
+    pub fn limit_s(&self, extent: RunExtent) -> f64 {
+        let is_least = extent.rounds as usize == FEWEST_ROUNDS;
+        self.left_s * if is_least { 1.0 + GRACE } else { 1.0 }
     }
-}
-
-/// The candidates of an axis with their results in two first looks: at saturation and at a low rate.
-#[must_use]
-pub fn looks(candidates: &Candidates, saturation: &[Sample], low: &[Sample]) -> Vec<Look> {
-    let of_each = [
-        shares(saturation, "reply-rate", Better::Higher),
-        shares(low, "cpu-per-reply", Better::Lower),
-    ];
-    let share = |name: &String| {
-        of_each.iter().filter_map(|shares| shares.get(name)).copied().fold(0.0, f64::max)
-    };
-    let look = |(place, name): (usize, &String)| {
-        let simpler = if candidates.auto.as_ref() == Some(name) { 0 } else { place };
-        Look { axis: candidates.axis, name: name.clone(), share: share(name), simpler }
-    };
-    candidates.names.iter().enumerate().map(look).collect()
-}
-
-/// The value of each subject as a share of the best value.
-fn shares(samples: &[Sample], metric: &str, better: Better) -> BTreeMap<String, f64> {
-    let value = |sample: &Sample| {
-        let value = sample.values.get(metric).copied().filter(|value| *value > 0.0)?;
-        Some((
-            sample.cell.subject.clone(),
-            if better == Better::Higher { value } else { value.recip() },
-        ))
-    };
-    let mut values: BTreeMap<String, f64> = samples.iter().filter_map(value).collect();
-    let best = values.values().copied().fold(0.0, f64::max);
-    values.values_mut().for_each(|value| *value /= best);
-    values
-}
-
-/// Removes candidates until the number of those that are left fits. The slow candidates go first, then the least
-/// simple ones, because one run does not show small differences. At least two candidates of each axis stay. If these
-/// are too many, whole axes go from the last one on, never the first axis. Returns the removed candidates.
-#[must_use]
-pub fn cut(looks: &[Look], fits: impl Fn(usize) -> bool) -> Vec<Look> {
-    let mut axes: Vec<Axis> = looks.iter().map(|look| look.axis).collect();
-    axes.dedup();
-    loop {
-        let (mut left, mut out): (Vec<Look>, Vec<Look>) =
-            looks.iter().cloned().partition(|look| axes.contains(&look.axis));
-        while !fits(left.len()) {
-            let Some(worst) = worst(&left) else { break };
-            out.push(left.remove(worst));
-        }
-        if fits(left.len()) || axes.len() <= 1 {
-            return out;
-        }
-        axes.pop();
-    }
-}
-
-/// The candidate to remove next, from an axis with more than two candidates.
-fn worst(left: &[Look]) -> Option<usize> {
-    let of_axis = |axis: Axis| left.iter().filter(|look| look.axis == axis).count();
-    let may_go = (0..left.len()).filter(|at| of_axis(left[*at].axis) > 2);
-    let price = |at: &usize| {
-        let look = &left[*at];
-        let share = if look.is_slow() { look.share } else { 1.0 };
-        (share, Reverse(look.simpler))
-    };
-    may_go.min_by(|a, b| price(a).partial_cmp(&price(b)).unwrap_or(Ordering::Equal))
-}
-
-/// A sentence that says which candidates were left out, and which `--budget` would measure all of them. The axes
-/// `gone` have no candidates left.
-#[must_use]
-pub fn left_out_words(out: &[Look], gone: &[Axis], budget: &str) -> String {
-    let others = || out.iter().filter(|look| !gone.contains(&look.axis));
-    let slow = others().filter(|look| look.is_slow()).map(|look| match look.share > 0.0 {
-        true => format!("{} ({} of the best)", look.name, number(look.share)),
-        false => format!("{} (failed)", look.name),
-    });
-    let complex = others().filter(|look| !look.is_slow()).map(|look| look.name.clone());
-    let complex: Vec<String> = complex.collect();
-    let mut reasons = vec![list(&slow.collect::<Vec<_>>())];
-    if !complex.is_empty() {
-        reasons.push(format!("the less simple {}", list(&complex)));
-    }
-    reasons.extend(gone.iter().map(|axis| format!("all {}", axis.plural())));
-    reasons.retain(|reason| !reason.is_empty());
-    format!(
-        "Left out after a first look, to save time: {}. --budget {budget} measures them too.",
-        reasons.join("; ")
-    )
 }
 
 /// A low rate that all candidates can serve: a share of the saturation rate of the slowest candidate. `None`: no
@@ -204,6 +108,8 @@ pub fn low_rate<'s>(saturation: impl IntoIterator<Item = &'s Sample>) -> Option<
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::model::Cell;
 
@@ -221,8 +127,22 @@ mod tests {
         assert_eq!(short.rounds, 6);
         assert!((short.window_s - 0.35).abs() < 1e-9, "{short:?}");
         assert_eq!(TIME.extent(70, Wanted::default()), None);
-        assert!(TIME.needed_s(70, Wanted::default()) > TIME.left_s);
-        assert!(TIME.needed_s(50, Wanted::default()) < TIME.left_s);
+        assert!(TIME.needed_s(70, 6, Wanted::default()) > TIME.left_s);
+        assert!(TIME.needed_s(50, 6, Wanted::default()) < TIME.left_s);
+    }
+
+    #[test]
+    fn little_time_makes_fewer_rounds_of_every_candidate() {
+        // A round of 70 cells takes 49 s, of 255 s.
+        let extent = TIME.extent_or_less(70, Wanted::default());
+        assert_eq!(extent, RunExtent { rounds: 5, window_s: SHORTEST_S });
+        assert_eq!(TIME.limit_s(extent), TIME.left_s);
+        assert_eq!(TIME.extent_or_less(1000, Wanted::default()).rounds, 1);
+        assert_eq!(TIME.extent_or_less(10, Wanted::default()).rounds, 20);
+        let two = Wanted { rounds: Some(2), window_s: Some(2.0) };
+        assert_eq!(TIME.extent_or_less(70, two), RunExtent { rounds: 1, window_s: 2.0 });
+        let least = TIME.extent_or_less(50, Wanted::default());
+        assert!(least.rounds == 6 && TIME.limit_s(least) > TIME.left_s, "{least:?}");
     }
 
     #[test]
@@ -243,56 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_at_both_loads_is_left_out_first() {
+    fn the_low_rate_is_one_that_the_slowest_can_serve() {
         let rates = [("a", 1000.0), ("b", 200.0), ("c", 100.0), ("d", 900.0)];
         let saturation = rates.map(|(name, rate)| sample(name, "reply-rate", rate));
-        // At a low rate b is the best.
-        let costs = [("a", 12.0), ("b", 10.0), ("c", 40.0), ("d", 20.0)];
-        let low = costs.map(|(name, cost)| sample(name, "cpu-per-reply", cost));
-        let candidates = Candidates {
-            axis: Axis::Dispatch,
-            flags: Vec::new(),
-            names: ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec(),
-            auto: Some("d".to_owned()),
-        };
-        let looks = looks(&candidates, &saturation, &low);
-        let shares: Vec<f64> = looks.iter().map(|look| look.share).collect();
-        assert_eq!(shares, [1.0, 1.0, 0.25, 0.9, 0.0]);
-        assert_eq!(cut(&looks, |_| true), []);
-        let names = |out: &[Look]| out.iter().map(|look| look.name.clone()).collect::<Vec<_>>();
-        let out = cut(&looks, |left| left <= 3);
-        assert_eq!(names(&out), ["e", "c"]);
-        let words = left_out_words(&out, &[], "12m");
-        assert!(words.contains("e (failed) and c (0.25 of the best). --budget 12m"), "{words}");
-        // None of the others is slow: a is the simplest, and d what auto takes.
-        let out = cut(&looks, |left| left <= 2);
-        assert_eq!(names(&out), ["e", "c", "b"]);
-        let words = left_out_words(&out, &[], "12m");
-        assert!(words.contains("c (0.25 of the best); the less simple b. "), "{words}");
-        // Two candidates stay, whether or not they fit.
-        assert_eq!(names(&cut(&looks, |_| false)), ["e", "c", "b"]);
         assert_eq!(low_rate(&saturation), Some(10.0));
         assert_eq!(low_rate(&[sample("a", "reply-rate", 3.0)]), None);
-    }
-
-    #[test]
-    fn an_axis_goes_as_a_whole_where_two_candidates_of_each_are_too_many() {
-        let look =
-            |axis, name: &str, share| Look { axis, name: name.to_owned(), share, simpler: 0 };
-        let looks = [
-            look(Axis::Dispatch, "a", 0.9),
-            look(Axis::Dispatch, "b", 1.0),
-            look(Axis::Dispatch, "c", 0.5),
-            look(Axis::Dispatch, "d", 0.2),
-            look(Axis::Accept, "x", 1.0),
-            look(Axis::Accept, "y", 0.95),
-        ];
-        let names = |most| {
-            let out = cut(&looks, |left| left <= most);
-            out.iter().map(|look| look.name.clone()).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!([names(4), names(3), names(1)], ["d c", "x y d", "x y d c"]);
-        let words = left_out_words(&cut(&looks, |left| left <= 3), &[Axis::Accept], "9m");
-        assert!(words.contains("d (0.2 of the best); all accept strategies."), "{words}");
+        assert_eq!(low_rate(&[]), None);
     }
 }

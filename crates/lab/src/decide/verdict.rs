@@ -1,16 +1,19 @@
 //! From the findings at two loads to what to use: one candidate for both loads, one for each, or none.
 
 use super::candidates::{Axis, by_simplicity};
-use crate::report::model::answer::{AnswerKind, Candidate, CandidateStanding, Finding};
-use crate::report::model::words::{list, lower, ratio};
+use crate::analysis::FEWEST_ROUNDS;
+use crate::report::model::answer::{
+    AnswerKind, Candidate, CandidateStanding, Choice, Confidence, Finding,
+};
+use crate::report::model::words::{counted, list, lower, ratio};
 
 /// What to use.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Recommendation {
-    /// The verdict in sentences, with the reason.
+    /// The verdict in sentences, with the reason and how sure it is.
     pub(super) text: String,
-    /// The candidate to use where the load is low, or at both loads.
-    pub(super) taken: Option<String>,
+    /// The same for programs.
+    pub(super) choice: Choice,
 }
 
 /// The finding at one load.
@@ -24,6 +27,10 @@ struct Side<'f> {
     left: Vec<&'f str>,
     /// Whether no candidate is undecided.
     is_certain: bool,
+    /// Whether there are fewer rounds than a verdict needs.
+    is_early: bool,
+    /// Whether a single candidate could be measured.
+    is_alone: bool,
 }
 
 impl<'f> Side<'f> {
@@ -46,6 +53,8 @@ impl<'f> Side<'f> {
                 CandidateStanding::Open,
             ]),
             is_certain: matches!(finding.outcome, AnswerKind::Clear | AnswerKind::Tie),
+            is_early: finding.outcome == AnswerKind::Early,
+            is_alone: finding.outcome == AnswerKind::OnlyOne,
         })
     }
 
@@ -108,44 +117,101 @@ pub(super) fn verdict(
 ) -> Recommendation {
     let low = Side::of(low, "at the low rate");
     let saturation = Side::of(saturation, "at saturation");
-    let (mut text, taken, equals) = match (&low, &saturation) {
+    let found = match (&low, &saturation) {
         (Some(low), Some(saturation)) => at_both(axis, low, saturation),
         (Some(one), None) | (None, Some(one)) => at_one(axis, one),
         (None, None) => {
-            let text = format!("{} This machine could not tell.", axis.question());
-            return Recommendation { text, taken: None };
+            let text = format!(
+                "{} This machine could not tell. Confidence: none, there is nothing to compare.",
+                axis.question()
+            );
+            let (flag, confidence) = (axis.flag(), Confidence::None);
+            let choice = Choice { flag, take: None, at_saturation: None, confidence, rounds: 0 };
+            return Recommendation { text, choice };
         }
     };
-    match auto {
-        // The candidate `auto` of file backends is the default itself: auto cannot take auto.
-        Some("auto") if taken == "auto" => text += " It is the default, so that no flag is needed.",
-        Some("auto") if equals.contains(&"auto") => text += " auto, the default, is equal.",
-        Some("auto") => text += " The default is auto.",
-        Some(auto) if auto == taken => {
-            text += " It is what auto takes here, so that no flag is needed."
-        }
-        Some(auto) if equals.contains(&auto) => {
-            text += &format!(" {auto}, which auto takes here, is equal.")
-        }
-        Some(auto) => text += &format!(" auto takes {auto} here."),
-        None => {}
-    }
-    Recommendation { text, taken: Some(taken.to_owned()) }
+    let sides: Vec<&Side<'_>> = [&low, &saturation].into_iter().flatten().collect();
+    let rounds = sides.iter().map(|side| side.finding.rounds).min().unwrap_or_default();
+    let confidence = if sides.iter().any(|side| side.is_alone) {
+        Confidence::OnlyOne
+    } else if sides.iter().any(|side| side.is_early) {
+        Confidence::FewRounds
+    } else if sides.len() == 2 && sides.iter().all(|side| side.is_certain) {
+        Confidence::High
+    } else {
+        Confidence::Undecided
+    };
+    let Found { mut text, taken, at_saturation, equals } = found;
+    text += &by_default(auto, taken, &equals);
+    text += &confidence_words(confidence, rounds);
+    let choice = Choice {
+        flag: axis.flag(),
+        take: Some(taken.to_owned()),
+        at_saturation: at_saturation.map(str::to_owned),
+        confidence,
+        rounds,
+    };
+    Recommendation { text, choice }
 }
 
-/// The sentences, the candidate to use, and the candidates that are equal to it.
-type Found<'f> = (String, &'f str, Vec<&'f str>);
+/// Whether the taken candidate is what is used without a flag.
+fn by_default(auto: Option<&str>, taken: &str, equals: &[&str]) -> String {
+    match auto {
+        // The candidate `auto` of file backends is the default itself: auto cannot take auto.
+        Some("auto") if taken == "auto" => " It is the default, so that no flag is needed.".into(),
+        Some("auto") if equals.contains(&"auto") => " auto, the default, is equal.".into(),
+        Some("auto") => " The default is auto.".into(),
+        Some(auto) if auto == taken => {
+            " It is what auto takes here, so that no flag is needed.".into()
+        }
+        Some(auto) if equals.contains(&auto) => {
+            format!(" {auto}, which auto takes here, is equal.")
+        }
+        Some(auto) => format!(" auto takes {auto} here."),
+        None => String::new(),
+    }
+}
+
+fn confidence_words(confidence: Confidence, rounds: usize) -> String {
+    let made = counted(rounds, "round");
+    match confidence {
+        Confidence::High => format!(" Confidence: high, 95 % in {made}."),
+        Confidence::Undecided => {
+            format!(" Confidence: low, {made} did not settle the choice.")
+        }
+        Confidence::FewRounds => format!(
+            " Confidence: low, {made} of the {FEWEST_ROUNDS} that a verdict needs; a longer --budget makes more."
+        ),
+        Confidence::OnlyOne => " Confidence: low, the others could not be measured.".to_owned(),
+        Confidence::None => String::new(),
+    }
+}
+
+/// What was found, in sentences and names.
+struct Found<'f> {
+    text: String,
+    taken: &'f str,
+    /// The candidate for saturation, if it is another one.
+    at_saturation: Option<&'f str>,
+    /// The candidates that are equal to the taken one.
+    equals: Vec<&'f str>,
+}
 
 fn at_one<'f>(axis: Axis, one: &Side<'f>) -> Found<'f> {
     let taken = simplest(axis, &one.best);
     let mut text = format!("Take {} {taken}, as far as it was measured, {}", axis.flag(), one.load);
     let others = without(&one.left, &[taken]);
     text += &match (others.is_empty(), one.is_certain) {
+        (true, _) if one.is_alone => ": no other could be measured.".to_owned(),
+        (true, _) if one.is_early => ": it is ahead so far.".to_owned(),
         (true, _) => ": it is the best.".to_owned(),
         (false, true) => format!(": {} are equal, and it is the simplest.", listed(&one.best)),
+        (false, false) if one.is_early => {
+            format!(": it is ahead so far. {}", open_words(&others))
+        }
         (false, false) => format!(": nothing was shown to be better. {}", open_words(&others)),
     };
-    (text, taken, one.best.clone())
+    Found { text, taken, at_saturation: None, equals: one.best.clone() }
 }
 
 fn at_both<'f>(axis: Axis, low: &Side<'f>, saturation: &Side<'f>) -> Found<'f> {
@@ -158,9 +224,17 @@ fn at_both<'f>(axis: Axis, low: &Side<'f>, saturation: &Side<'f>) -> Found<'f> {
     let taken = simplest(axis, if best.is_empty() { &left } else { &best });
     let reason = match low.is_certain && saturation.is_certain {
         true => certain(taken, &best, low, saturation),
+        false if low.is_alone && saturation.is_alone => "no other could be measured.".to_owned(),
+        false if (low.is_early || saturation.is_early) && best == [taken] => {
+            let open = without(&left, &[taken]);
+            let open =
+                if open.is_empty() { String::new() } else { format!(" {}", open_words(&open)) };
+            format!("it is ahead at both loads so far.{open}")
+        }
         false => uncertain(taken, &best, &left),
     };
-    (format!("Take {} {taken}: {reason}", axis.flag()), taken, best)
+    let text = format!("Take {} {taken}: {reason}", axis.flag());
+    Found { text, taken, at_saturation: None, equals: best }
 }
 
 fn certain(taken: &str, best: &[&str], low: &Side<'_>, saturation: &Side<'_>) -> String {
@@ -206,5 +280,6 @@ fn differing<'f>(axis: Axis, low: &Side<'f>, saturation: &Side<'f>) -> Found<'f>
         low.price(second),
         saturation.price(first)
     );
-    (text, first, common(&low.best, &saturation.best))
+    let equals = common(&low.best, &saturation.best);
+    Found { text, taken: first, at_saturation: Some(second), equals }
 }

@@ -6,12 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use drover_lab::analysis::FEWEST_ROUNDS;
-use drover_lab::decide::fit::{self, Look, RunExtent, TimeBudget, Wanted};
+use drover_lab::decide::fit::{self, RunExtent, TimeBudget, Wanted};
 use drover_lab::decide::{
-    self, Axis, Candidates, DecideRequest, Decision, Lifetime, Question, ResponseKind,
-    ScaledQuestion,
+    self, Candidates, DecideRequest, Decision, Lifetime, Question, ResponseKind, ScaledQuestion,
 };
 use drover_lab::hash::hash_bytes;
 use drover_lab::model::Sample;
@@ -33,13 +32,6 @@ const WIDTH: usize = 80;
 
 /// How many loads each candidate is measured at.
 const LOADS: usize = 2;
-
-/// The least number of candidates that can be compared.
-const FEWEST: usize = 2;
-
-/// The low rate, in requests per second, of a first look without an earlier look to choose a rate by. The first look
-/// only finds candidates that are too slow.
-const ANY_RATE: f64 = 100.0;
 
 /// Flags of `drover lab decide`.
 #[derive(Debug, clap::Args)]
@@ -72,8 +64,8 @@ pub(super) struct Args {
 
     /// How long the command may take
     ///
-    /// If the time is too short for all candidates, the command leaves out candidates that are slow in
-    /// a first look, and then candidates that are less simple
+    /// Every candidate is measured in every round. A short time makes fewer rounds, at least one, and the
+    /// answer says how sure it is; a verdict needs 6 rounds
     #[arg(long, value_name = "T", default_value = "5m", value_parser = duration::parse_above_zero)]
     budget: Duration,
 
@@ -85,7 +77,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", value_parser = duration::parse_above_zero)]
     window: Option<Duration>,
 
-    /// How often each cell is run; an answer needs 6 [default: as time allows, 20 at most]
+    /// How often each cell is run; a verdict needs 6 [default: as time allows, 20 at most]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
 
@@ -182,48 +174,33 @@ impl Asked {
         Ok(write!(stdout(), "{text}")?)
     }
 
-    /// The experiments, as many and as long as time allows. Measures the candidates briefly first.
+    /// The experiments, with as many rounds and as long windows as time allows. Measures the candidates briefly first.
     fn fitted(&mut self) -> anyhow::Result<Vec<Experiment>> {
         self.check_budget()?;
-        let (saturation, run_s) = self.look(0.0)?;
-        let mut time = self.time(run_s);
-        let mut extent = time.extent(LOADS * self.count(), self.wanted);
-        if extent.is_none() {
-            let rate = fit::low_rate(saturation.iter().flatten()).unwrap_or(ANY_RATE);
-            let (low, run_s) = self.look(rate)?;
-            time = self.time(run_s);
-            self.cut(&saturation, &low, time)?;
-            extent = time.extent(LOADS * self.count(), self.wanted);
-        }
-        let extent = match extent {
-            Some(extent) => extent,
-            None => bail!(
-                "{} left of --budget {} are too little: {}; --budget {} is enough, or ask for fewer \
-                 --connections or --subjects",
-                duration::in_words(self.left()),
+        let (saturation, run_s) = self.look()?;
+        let time = self.time(run_s);
+        let rates = match fit::low_rate(&saturation) {
+            Some(rate) => vec![rate, 0.0],
+            // At so few responses per second, a low rate has too few of them to be measured.
+            None => vec![0.0],
+        };
+        let cells = rates.len() * self.count();
+        let extent = time.extent_or_less(cells, self.wanted);
+        let enough = self.wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
+        if extent.rounds < enough {
+            let words = format!(
+                "--budget {} has time for {} of {enough} rounds, and {enough} rounds take --budget {}",
                 duration::in_words(self.budget),
-                self.needs(),
-                self.needed(time, self.count())
-            ),
-        };
-        let is_left = |sample: &&Sample| {
-            self.axes.iter().any(|axis| axis.names.contains(&sample.cell.subject))
-        };
-        let Some(rate) = fit::low_rate(saturation.iter().flatten().filter(is_left)) else {
-            let why = saturation.iter().flatten().find_map(|sample| sample.failure.clone());
-            bail!(
-                "in a first look no candidate has answered 20 requests per second: {}",
-                why.unwrap_or_else(|| "there were no responses".to_owned())
+                extent.rounds,
+                self.needed(time, cells, enough)
             );
-        };
-        if extent.rounds as usize > FEWEST_ROUNDS {
-            // The budget cannot cut the rounds that an answer needs: these are always run.
-            self.session.overrides.budget = Some(self.left());
+            write!(stdout(), "{}", terminal::wrapped("  ! ", 4, &words, WIDTH))?;
         }
-        self.experiments(&[rate, 0.0], extent)
+        self.session.overrides.budget = Some(Duration::from_secs_f64(time.limit_s(extent)));
+        self.experiments(&rates, extent)
     }
 
-    /// Refuses a budget that is too small for two candidates, as far as that can be known before a run.
+    /// Refuses a budget that is too small for a first look and one round, as far as that can be known before a run.
     fn check_budget(&self) -> anyhow::Result<()> {
         let (mut look_s, mut runs) = (0.0, 0);
         for experiment in self.experiments(&[0.0], self.look_extent())? {
@@ -231,81 +208,41 @@ impl Asked {
             look_s += plan.estimate_s;
             runs += plan.runs();
         }
-        let run_s = look_s / runs.max(1) as f64;
-        let time = TimeBudget {
-            left_s: self.budget.as_secs_f64() - LOADS as f64 * look_s,
-            beside_s: run_s - self.look_extent().window_s,
-        };
-        if time.needed_s(LOADS * FEWEST, self.wanted) > time.left_s {
-            let message = format!(
-                "--budget {}: {} and a first look take longer; --budget {} is enough, or ask for fewer \
-                 --connections or --subjects",
-                duration::in_words(self.budget),
-                self.needs(),
-                self.needed(time, FEWEST)
-            );
-            return Err(UsageError::new(message).into());
+        let beside_s = look_s / runs.max(1) as f64 - self.look_extent().window_s;
+        let left_s = self.budget.as_secs_f64() - look_s;
+        let time = TimeBudget { left_s, beside_s };
+        let cells = LOADS * self.count();
+        if time.needed_s(cells, 1, self.wanted) <= left_s {
+            return Ok(());
         }
-        Ok(())
+        let message = format!(
+            "--budget {}: a first look and one round of {} candidates at {LOADS} loads take longer; --budget {} \
+             is enough, or ask for fewer --connections or --subjects",
+            duration::in_words(self.budget),
+            self.count(),
+            self.needed(time, cells, 1)
+        );
+        Err(UsageError::new(message).into())
     }
 
-    /// The least that an answer needs, in words.
-    fn needs(&self) -> String {
-        let rounds = self.wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
-        format!("{rounds} rounds of {FEWEST} candidates at {LOADS} loads")
-    }
-
-    /// A budget, in whole minutes, that is enough for a number of candidates.
-    fn needed(&self, time: TimeBudget, candidates: usize) -> String {
+    /// A budget, in whole minutes, that is enough for a number of rounds.
+    fn needed(&self, time: TimeBudget, cells: usize, rounds: u32) -> String {
         let beside_s = self.budget.as_secs_f64() - time.left_s;
-        let all_s = beside_s + time.needed_s(LOADS * candidates, self.wanted);
+        let all_s = beside_s + time.needed_s(cells, rounds, self.wanted);
         format!("{}m", (all_s / 60.0).ceil().max(1.0))
     }
 
-    /// Runs every candidate once at a rate, in requests per second; 0 is saturation. Returns the samples of each
-    /// axis, and how long a run took, in seconds.
-    fn look(&self, rate: f64) -> anyhow::Result<(Vec<Vec<Sample>>, f64)> {
+    /// Runs every candidate once at saturation. Returns the samples, and how long a run took, in seconds. One run
+    /// finds a low rate and the time that rounds take, and says nothing about which candidate is better.
+    fn look(&self) -> anyhow::Result<(Vec<Sample>, f64)> {
         let begun = Instant::now();
-        let experiments = self.experiments(&[rate], self.look_extent())?;
-        let load = if rate > 0.0 { decide::LOW_RATE } else { decide::SATURATION };
-        let look = |experiment: &Experiment| {
-            let what = format!("A first look, {load} ({})", experiment.id);
-            self.session.pilot(experiment, &what, &Overrides::default())
-        };
-        let samples: Vec<Vec<Sample>> =
-            experiments.iter().map(look).collect::<anyhow::Result<_>>()?;
-        let runs = samples.iter().map(Vec::len).sum::<usize>().max(1);
-        Ok((samples, begun.elapsed().as_secs_f64() / runs as f64))
-    }
-
-    /// Removes candidates until the remaining ones fit into the budget, and prints which candidates were removed.
-    fn cut(
-        &mut self,
-        saturation: &[Vec<Sample>],
-        low: &[Vec<Sample>],
-        time: TimeBudget,
-    ) -> anyhow::Result<()> {
-        let samples = std::iter::zip(saturation, low);
-        let looks = std::iter::zip(&self.axes, samples)
-            .flat_map(|(axis, (saturation, low))| fit::looks(axis, saturation, low));
-        let looks: Vec<Look> = looks.collect();
-        let fits = |candidates: usize| time.extent(LOADS * candidates, self.wanted).is_some();
-        let out = fit::cut(&looks, fits);
-        if out.is_empty() {
-            return Ok(());
+        let mut samples = Vec::new();
+        for experiment in &self.experiments(&[0.0], self.look_extent())? {
+            let what = format!("A first look, {} ({})", decide::SATURATION, experiment.id);
+            samples.extend(self.session.pilot(experiment, &what, &Overrides::default())?);
         }
-        for axis in &mut self.axes {
-            axis.names.retain(|name| {
-                !out.iter().any(|look| look.axis == axis.axis && look.name == *name)
-            });
-        }
-        let gone = self.axes.iter().filter(|axis| axis.names.is_empty()).map(|axis| axis.axis);
-        let gone: Vec<Axis> = gone.collect();
-        self.axes.retain(|axis| !axis.names.is_empty());
-        let words = fit::left_out_words(&out, &gone, &self.needed(time, looks.len()));
-        write!(stdout(), "{}", terminal::wrapped("  ! ", 4, &words, WIDTH))?;
-        self.scene.gaps.push(words);
-        Ok(())
+        let run_s = begun.elapsed().as_secs_f64() / samples.len().max(1) as f64;
+        Ok((samples, run_s))
     }
 
     fn experiments(&self, rates: &[f64], extent: RunExtent) -> anyhow::Result<Vec<Experiment>> {
@@ -395,6 +332,8 @@ fn fault(faults: Faults) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use drover_lab::decide::Axis;
+
     use super::*;
 
     #[test]

@@ -23,10 +23,18 @@ pub(super) fn render(report: &Report) -> Markup {
                 "5 % for an answer); models are no candidates. " b { "Clear" } ": one is the best. " b { "A tie" }
                 ": several are equal and better than the rest. " b { "Narrowed" } ": some are ruled out, several "
                 "remain. " b { "Open" } ": this machine could not tell."
+                @if is_early(report) {
+                    " " b { "Early" } ": one is ahead in fewer rounds than a verdict needs."
+                }
             }
             @for answer in &report.answers { (question(answer)) }
         }
     }
+}
+
+fn is_early(report: &Report) -> bool {
+    let mut findings = report.answers.iter().flat_map(|answer| &answer.findings);
+    findings.any(|finding| finding.outcome == AnswerKind::Early)
 }
 
 fn question(answer: &QuestionAnswer) -> Markup {
@@ -57,6 +65,8 @@ fn finding(finding: &Finding) -> Markup {
         AnswerKind::Clear => ("for", "clear"),
         AnswerKind::Tie => ("for", "a tie"),
         AnswerKind::Narrowed => ("open", "narrowed"),
+        AnswerKind::Early => ("open", "early"),
+        AnswerKind::OnlyOne => ("open", "only one"),
         AnswerKind::Open | AnswerKind::NotMeasured => ("open", "open"),
     };
     html! {

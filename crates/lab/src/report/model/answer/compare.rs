@@ -10,7 +10,7 @@ use crate::analysis::{AverageScale, Bound, Curve, Extreme, FEWEST_ROUNDS};
 use crate::claims::{CellRuns, LevelByFactor};
 use crate::model::{Mark, Sample};
 use crate::record::MeasuredExperiment;
-use crate::report::model::estimate::estimate;
+use crate::report::model::estimate::{Estimate, estimate};
 use crate::report::model::words;
 use crate::spec::metric::Better;
 
@@ -23,18 +23,28 @@ pub const FAMILY: f64 = 0.05;
 /// A candidate with the values that count, by round.
 #[derive(Clone, Debug)]
 pub(super) struct CandidateValues {
-    candidate: Candidate,
-    rounds: BTreeMap<u32, (f64, Bound)>,
+    pub(super) candidate: Candidate,
+    pub(super) rounds: BTreeMap<u32, (f64, Bound)>,
+    /// Whether more runs can do nothing for the candidate: this machine cannot run it, or it fails.
+    pub(super) is_hopeless: bool,
 }
 
 /// Candidates, compared.
 pub(super) struct Compared {
     pub(super) outcome: AnswerKind,
+    /// How many rounds the comparison is based on.
+    pub(super) rounds: usize,
     /// The reference first, then the others from the best to the worst, then the candidates that could not be
     /// compared.
     pub(super) candidates: Vec<Candidate>,
     /// The best candidate, if a smaller one is enough and is the reference.
     pub(super) enough: Option<String>,
+}
+
+/// Why a candidate cannot be compared with the others.
+struct Obstacle {
+    reason: String,
+    is_hopeless: bool,
 }
 
 /// The candidates of a rule at one combination of levels.
@@ -48,46 +58,67 @@ pub(super) fn candidates(
     let entry = |(name, cell): (String, crate::model::Cell)| {
         let own: Vec<&Sample> = samples.iter().filter(|sample| sample.cell == cell).collect();
         let counted = CellRuns::compared(&own, &rule.metric, better);
-        let reason = obstacle(&own, &counted);
-        let rounds = counted.rounds;
+        let obstacle = obstacle(&own, &counted);
+        let (rounds, estimate) = match rule.is_early && counted.rounds.is_empty() {
+            true => unsteady(&own, &rule.metric, better),
+            false => (counted.rounds, estimate(&own, &rule.metric, better)),
+        };
         let candidate = Candidate {
             name,
-            estimate: estimate(&own, &rule.metric, better),
+            estimate,
             ratio: None,
             is_limited: rounds.values().any(|(_, bound)| *bound != Bound::Exact),
-            standing: if reason.is_some() {
-                CandidateStanding::Out
-            } else {
-                CandidateStanding::Open
+            standing: match obstacle {
+                Some(_) => CandidateStanding::Out,
+                None => CandidateStanding::Open,
             },
-            reason,
+            reason: obstacle.as_ref().map(|it| it.reason.clone()),
         };
-        CandidateValues { candidate, rounds }
+        let is_hopeless = obstacle.is_some_and(|it| it.is_hopeless);
+        CandidateValues { candidate, rounds, is_hopeless }
     };
     rule.candidates(measured, place).into_iter().map(entry).collect()
 }
 
+/// The values of runs that were not steady, for a candidate that has no others.
+fn unsteady(
+    runs: &[&Sample],
+    metric: &str,
+    better: Better,
+) -> (BTreeMap<u32, (f64, Bound)>, Option<Estimate>) {
+    let mut runs: Vec<Sample> = runs.iter().map(|run| (*run).clone()).collect();
+    for run in &mut runs {
+        run.validity.remove(&Mark::Cold);
+    }
+    let runs: Vec<&Sample> = runs.iter().collect();
+    (CellRuns::compared(&runs, metric, better).rounds, estimate(&runs, metric, better))
+}
+
 /// Why a candidate cannot be compared with the others.
-fn obstacle(runs: &[&Sample], counted: &CellRuns) -> Option<String> {
+fn obstacle(runs: &[&Sample], counted: &CellRuns) -> Option<Obstacle> {
     let rounds = counted.rounds.len();
     let reason = |run: &&&Sample| run.failure.clone();
     if let Some(run) = runs.iter().find(|run| run.validity.contains(&Mark::Unavailable)) {
-        return Some(reason(&run).unwrap_or_else(|| "not possible here".to_owned()));
+        let reason = reason(&run).unwrap_or_else(|| "not possible here".to_owned());
+        return Some(Obstacle { reason, is_hopeless: true });
     }
     let failed: Vec<&&Sample> = runs.iter().filter(|run| run.failure.is_some()).collect();
     if let Some(first) = failed.first().filter(|_| 2 * failed.len() >= runs.len()) {
         let why = reason(first).unwrap_or_default();
-        return Some(format!("{} of {} runs failed: {why}", failed.len(), runs.len()));
+        let reason = format!("{} of {} runs failed: {why}", failed.len(), runs.len());
+        // A failure among few runs may be an accident.
+        return Some(Obstacle { reason, is_hopeless: runs.len() >= FEWEST_ROUNDS });
     }
     let left_out = counted.tally.left_out.iter().max_by_key(|(_, count)| **count);
     let cause = left_out.map_or(String::new(), |(mark, count)| {
         format!(" ({} in {count} of {})", words::mark(*mark), runs.len())
     });
-    (rounds < FEWEST_ROUNDS).then(|| match rounds {
+    let reason = || match rounds {
         0 => format!("no run counts{cause}"),
         1 => format!("1 round counts{cause}, {FEWEST_ROUNDS} are needed"),
         _ => format!("{rounds} rounds count{cause}, {FEWEST_ROUNDS} are needed"),
-    })
+    };
+    (rounds < FEWEST_ROUNDS).then(|| Obstacle { reason: reason(), is_hopeless: false })
 }
 
 /// Compares the candidates over the rounds that all of them have.
@@ -128,7 +159,7 @@ pub(super) fn compare(
     };
     judged.sort_by(|a, b| rank(a).partial_cmp(&rank(b)).unwrap_or(std::cmp::Ordering::Equal));
     let candidates = judged.into_iter().chain(out).map(|entry| entry.candidate).collect();
-    Compared { outcome, candidates, enough: chosen }
+    Compared { outcome, rounds: common.len(), candidates, enough: chosen }
 }
 
 /// Leaves out a candidate that has a value of zero, which has no ratio to others. A single such value would take away
@@ -144,7 +175,7 @@ fn leave_out_zeros(entry: &mut CandidateValues) {
 }
 
 /// The rounds that every comparable candidate has.
-fn common(entries: &[CandidateValues]) -> Vec<u32> {
+pub(super) fn common(entries: &[CandidateValues]) -> Vec<u32> {
     let mut compared =
         entries.iter().filter(|entry| entry.candidate.standing != CandidateStanding::Out);
     let Some(first) = compared.next() else { return Vec::new() };
@@ -154,13 +185,18 @@ fn common(entries: &[CandidateValues]) -> Vec<u32> {
 }
 
 /// One candidate ÷ another, by round, on a logarithmic scale; and whether the quotient is exact or a bound.
-fn contrast(of: &CandidateValues, against: &CandidateValues, rounds: &[u32]) -> (Vec<f64>, Bound) {
+pub(super) fn contrast(
+    of: &CandidateValues,
+    against: &CandidateValues,
+    rounds: &[u32],
+) -> (Vec<f64>, Bound) {
     let log = |round: &u32| of.rounds[round].0.ln() - against.rounds[round].0.ln();
     let bound = |round: &u32| of.rounds[round].1.over(against.rounds[round].1);
     (rounds.iter().map(log).collect(), rounds.iter().map(bound).collect())
 }
 
-fn centre(entry: &CandidateValues, rounds: &[u32]) -> f64 {
+/// The mean of a candidate's values, as a logarithm.
+pub(super) fn centre(entry: &CandidateValues, rounds: &[u32]) -> f64 {
     rounds.iter().map(|round| entry.rounds[round].0.ln()).sum::<f64>() / rounds.len() as f64
 }
 
@@ -275,6 +311,6 @@ impl CandidateValues {
             standing: CandidateStanding::Open,
             reason: None,
         };
-        CandidateValues { candidate, rounds: numbered.collect() }
+        CandidateValues { candidate, rounds: numbered.collect(), is_hopeless: false }
     }
 }

@@ -4,6 +4,7 @@
 //! alone, by the statistics of [`crate::analysis`].
 
 mod compare;
+mod early;
 mod rule;
 mod sentence;
 
@@ -27,10 +28,45 @@ pub struct QuestionAnswer {
     pub question: String,
     /// What to use according to all findings together, in sentences.
     pub verdict: Option<String>,
+    /// What to use, for programs; only `drover lab decide` chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Choice>,
     /// A remark on the answers.
     pub note: Option<String>,
     /// The findings: one for each rule and combination of levels.
     pub findings: Vec<Finding>,
+}
+
+/// What to use, and how sure that is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Choice {
+    /// The flag of `drover serve`.
+    pub flag: &'static str,
+    /// Its value where the load is low, or at every load; `None`: nothing could be measured.
+    pub take: Option<String>,
+    /// Its value at saturation, if that differs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_saturation: Option<String>,
+    /// How sure the choice is.
+    pub confidence: Confidence,
+    /// The number of rounds behind the choice.
+    pub rounds: usize,
+}
+
+/// How sure a choice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Confidence {
+    /// The choice is the best, or equal to the best, at an error rate of 5 %.
+    High,
+    /// The choice is ahead. Enough rounds were measured, and others may be as good or better.
+    Undecided,
+    /// The choice is ahead in fewer rounds than a verdict needs.
+    FewRounds,
+    /// No other candidate could be measured.
+    OnlyOne,
+    /// Nothing could be measured.
+    None,
 }
 
 /// The answer of one experiment to a question, at one combination of levels.
@@ -48,6 +84,8 @@ pub struct Finding {
     pub place: String,
     /// The kind of answer.
     pub outcome: AnswerKind,
+    /// How many rounds the answer is based on.
+    pub rounds: usize,
     /// The answer in a sentence or two.
     pub sentence: String,
     /// The candidates, the best first.
@@ -66,6 +104,10 @@ pub enum AnswerKind {
     Narrowed,
     /// The samples do not show a difference, nor that there is none.
     Open,
+    /// One candidate is ahead in fewer rounds than a verdict needs.
+    Early,
+    /// A single candidate could be measured.
+    OnlyOne,
     /// There are no samples.
     NotMeasured,
 }
@@ -115,6 +157,7 @@ pub fn answers(record: &SessionRecord) -> Vec<QuestionAnswer> {
             id: question.id.clone(),
             question: question.text.clone(),
             verdict: None,
+            choice: None,
             note: question.note.clone(),
             findings: findings.collect(),
         }
@@ -164,6 +207,7 @@ fn nothing(rule: &AnswerRule, why: &str) -> Finding {
         unit: String::new(),
         place: String::new(),
         outcome: AnswerKind::NotMeasured,
+        rounds: 0,
         sentence: format!("Not measured: {why}."),
         candidates: Vec::new(),
     }
@@ -179,7 +223,10 @@ fn finding(
         return nothing(rule, "the experiment has no such metric");
     };
     let candidates = compare::candidates(rule, measured, place, metric.better);
-    let compared = compare::compare(candidates, metric.better, rule.enough);
+    let mut compared = compare::compare(candidates.clone(), metric.better, rule.enough);
+    if rule.is_early {
+        compared = early::consider(compared, candidates, metric.better);
+    }
     let finding = Finding {
         when: rule.when.clone(),
         experiment: experiment.id.clone(),
@@ -187,6 +234,7 @@ fn finding(
         unit: metric.unit.to_owned(),
         place: words::place(place, experiment),
         outcome: compared.outcome,
+        rounds: compared.rounds,
         sentence: String::new(),
         candidates: compared.candidates,
     };

@@ -46,6 +46,10 @@ pub struct AnswerRule {
     pub without: Vec<String>,
     /// The share of the best value that is enough. The lowest level that gives it is then the answer.
     pub enough: Option<f64>,
+    /// Whether candidates with fewer rounds than a verdict needs are compared as well. The answer then says that it
+    /// is early.
+    #[serde(default)]
+    pub is_early: bool,
 }
 
 /// What is chosen.

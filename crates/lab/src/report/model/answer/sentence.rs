@@ -1,7 +1,8 @@
 //! An answer as a sentence: the best candidate with its value, what the others cost, and what is open.
 
 use super::{AnswerKind, AnswerRule, Candidate, CandidateStanding, Finding};
-use crate::report::model::words::{list, lower, number, quantity, range, ratio, sign};
+use crate::analysis::{FEWEST_ROUNDS, Interval};
+use crate::report::model::words::{counted, list, lower, number, quantity, range, ratio, sign};
 use crate::spec::metric::Better;
 
 /// How many of the candidates that are ruled out are named with their ratios.
@@ -16,6 +17,8 @@ pub(super) fn of(
 ) -> String {
     let mut parts = vec![match finding.outcome {
         AnswerKind::NotMeasured => nothing(finding),
+        AnswerKind::Early => ahead(finding),
+        AnswerKind::OnlyOne => only(finding),
         _ => head(finding, rule, best.as_deref()),
     }];
     parts.extend(worse(finding, better));
@@ -81,6 +84,42 @@ fn head(finding: &Finding, rule: &AnswerRule, best: Option<&str>) -> String {
                 list(&all)
             )
         }
+    }
+}
+
+/// Who is ahead in few rounds, and of whom that is not shown.
+fn ahead(finding: &Finding) -> String {
+    let Some(leader) = finding.candidates.first() else { return String::new() };
+    let name = &leader.name;
+    let figure = figure(finding, leader);
+    let rounds = counted(finding.rounds, "round");
+    let mut text = format!(
+        "{name} is ahead in {rounds}, fewer than the {FEWEST_ROUNDS} of a verdict: {figure}."
+    );
+    let open: Vec<String> = with(finding, CandidateStanding::Open)
+        .into_iter()
+        .map(|it| match it.ratio {
+            Some(ratio) => format!("{}: {}", it.name, known_ratio(&ratio)),
+            None => format!("{}: no round in common", it.name),
+        })
+        .collect();
+    if !open.is_empty() {
+        text += &format!(" Not shown to be behind {name}: {}.", open.join("; "));
+    }
+    text
+}
+
+fn only(finding: &Finding) -> String {
+    let Some(only) = finding.candidates.first() else { return String::new() };
+    let (name, rounds) = (&only.name, counted(finding.rounds, "round"));
+    format!("Only {name} could be measured, in {rounds}: {}.", figure(finding, only))
+}
+
+/// A ratio with its interval, or without one if a single round leaves the interval without ends.
+fn known_ratio(interval: &Interval) -> String {
+    match interval.low > 0.0 || interval.high.is_finite() {
+        true => ratio(interval),
+        false => format!("{} ×", number(interval.value)),
     }
 }
 
