@@ -11,7 +11,6 @@ mod waiters;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -227,16 +226,10 @@ impl<'a> Scene<'a> {
         Ok(SelfMeasurement { result, command: words, ..SelfMeasurement::default() })
     }
 
-    /// A port at the subject's end of the wire that is free at this moment, at all addresses: a server may listen at all.
+    /// A port at the subject's end of the wire that no socket uses at this moment.
     fn free_port(&self) -> Result<u16, Failure> {
         let _there = self.wire.enter(WireEnd::Subject)?;
-        let all: IpAddr = match self.wire.address() {
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let listener = std::net::TcpListener::bind((all, 0));
-        let address = listener.and_then(|listener| listener.local_addr());
-        Ok(address.map_err(Failure::failed)?.port())
+        address::free_port().map_err(|error| Failure::failed(format!("a free port: {error}")))
     }
 }
 

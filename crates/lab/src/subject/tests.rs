@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::spec::SubjectSpec;
+use crate::spec::built_in;
 use crate::spec::load::TokenSpec;
+use crate::spec::made::read_made;
 
 /// The environment variable that makes the test binary a server: `PORT STATUS`.
 const ROLE: &str = "LAB_TEST_SERVER";
@@ -29,6 +31,45 @@ fn a_small_server() {
 }
 
 const LOCALHOST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// The addresses on which sockets listen on a port, as the kernel writes them: hexadecimal, without the port.
+fn listening(port: u16) -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+    let lines: Vec<String> = tables
+        .into_iter()
+        .flatten()
+        .flat_map(|it| it.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let address = |line: &String| {
+        let mut words = line.split_whitespace().skip(1);
+        let (address, of) = words.next()?.split_once(':')?;
+        let is_listening = words.nth(1) == Some("0A");
+        (is_listening && u16::from_str_radix(of, 16) == Ok(port)).then(|| address.to_owned())
+    };
+    lines.iter().filter_map(address).collect()
+}
+
+/// Two runs side by side have addresses of their own, and a server that takes every address fails at the second.
+#[test]
+fn every_known_server_listens_on_the_given_address_only() {
+    for name in built_in::peers() {
+        let text = format!(
+            "schema = 'drover.experiment/2'\nid = 'x'\n[subject.it]\npeer = '{name}'\n[load.http]\n"
+        );
+        let experiment = read_made(&text).unwrap();
+        start(&experiment.subject["it"], |running, _| {
+            let running = match running {
+                Ok(running) => running,
+                Err(Failure::NotTestable(why)) => return drover_testing::skip!("{why}"),
+                Err(why) => panic!("{name}: {why}"),
+            };
+            let port = running.address.unwrap().0.port();
+            // 127.0.0.1, in the order of bytes of this machine.
+            let expected = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
+            assert_eq!(listening(port), [expected], "{name}");
+        });
+    }
+}
 
 /// A description of the small server; `more` are further keys.
 fn description(command: &str, more: &str) -> SubjectSpec {
