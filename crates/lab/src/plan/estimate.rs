@@ -72,6 +72,13 @@ impl RunPhases {
         })
     }
 
+    /// How long a run takes at least, in seconds: its window, unless a number of requests ends the window.
+    #[must_use]
+    pub fn least_s(&self, load: &LoadSpec) -> f64 {
+        let is_counted = load.http.as_ref().is_some_and(|http| http.requests.is_some());
+        if is_counted { 0.0 } else { self.at_least.as_secs_f64() }
+    }
+
     /// How long a run may take, in seconds.
     #[must_use]
     pub fn estimate_s(&self, load: &LoadSpec, levels: &BTreeMap<String, Level>) -> f64 {
@@ -123,5 +130,6 @@ mod tests {
         // A thousand events at 100/s would take ten seconds, and the window is at most five seconds long.
         let estimate = phases.estimate_s(&experiment.load, &levels);
         assert!((5.0..6.0).contains(&estimate), "{estimate}");
+        assert_eq!(phases.least_s(&experiment.load), 0.5);
     }
 }

@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use crate::analysis::FEWEST_ROUNDS;
 use crate::journal::{self, Environment};
+use crate::plan::estimate::RunPhases;
 use crate::plan::limits::MachineLimits;
-use crate::plan::{Overrides, Plan, Selection};
+use crate::plan::{Overrides, Plan, PlannedCell, Selection};
 use crate::record;
 use crate::spec::Experiment;
 use crate::spec::setting::{Setting, TimeSetting};
@@ -62,6 +63,8 @@ pub struct Planned {
     pub plan: Plan,
     /// How many of the runs a resumed session has already made.
     pub found: usize,
+    /// How long a round takes at least, in seconds: the windows of its runs.
+    least_round_s: f64,
 }
 
 impl Planned {
@@ -73,7 +76,13 @@ impl Planned {
     ) -> Result<Planned, String> {
         let plan = Plan::new(&experiment, &selection, seed, limits);
         let plan = plan.map_err(|failure| failure.to_string())?;
-        Ok(Planned { experiment, selection, plan, found: 0 })
+        let testable = plan.cells.iter().filter(|cell| cell.not_testable.is_none());
+        let of_cell = |planned: &PlannedCell| {
+            let phases = RunPhases::of(&experiment, &selection.preset, &planned.cell.levels);
+            phases.map_or(0.0, |phases| phases.least_s(&experiment.load))
+        };
+        let least_round_s = testable.map(of_cell).sum();
+        Ok(Planned { experiment, selection, plan, found: 0, least_round_s })
     }
 
     /// How many runs are missing.
@@ -103,12 +112,10 @@ impl Planned {
         budget.resolve(&Default::default()).ok()
     }
 
-    /// Whether the time limit ends the experiment before it has as many rounds as a verdict needs.
-    #[must_use]
-    pub fn lacks_time(&self) -> bool {
-        let per_round = self.plan.estimate_s / f64::from(self.plan.rounds);
+    /// Whether as many rounds as a verdict needs take longer than this time in any case.
+    fn exceeds(&self, time: Duration) -> bool {
         let needed = FEWEST_ROUNDS.min(self.plan.rounds as usize) as f64;
-        self.found == 0 && self.budget().is_some_and(|it| it < seconds(per_round * needed))
+        self.found == 0 && time < seconds(self.least_round_s * needed)
     }
 
     fn set_budget(&mut self, budget: Duration) {
@@ -265,6 +272,30 @@ impl Session {
         &self.record.refused
     }
 
+    /// The number of experiments that the time limit certainly ends before they have as many rounds as a verdict needs.
+    ///
+    /// How long runs take is an estimate, and experiments leave time for later ones. An experiment counts only if the
+    /// windows of its rounds alone are longer than its time would be if each earlier experiment took one round.
+    #[must_use]
+    pub fn hurried(&self) -> usize {
+        let mut estimates = self.planned.iter().map(Planned::estimate_of_runs).sum::<Duration>();
+        let (mut used, mut saved) = (Duration::ZERO, Duration::ZERO);
+        let is_hurried = |one: &&Planned| {
+            let estimate = one.estimate_of_runs();
+            let share = estimate.as_secs_f64() / estimates.as_secs_f64().max(f64::MIN_POSITIVE);
+            let time = match self.budget {
+                Some(budget) => Some(budget.saturating_sub(used).mul_f64(share.min(1.0))),
+                None => one.budget().map(|own| own + saved),
+            };
+            estimates = estimates.saturating_sub(estimate);
+            let least = seconds(one.least_round_s);
+            used += least;
+            saved = time.map_or(saved, |time| time.saturating_sub(least));
+            time.is_some_and(|time| one.exceeds(time))
+        };
+        self.planned.iter().filter(is_hurried).count()
+    }
+
     /// Remarks for the user before the first run.
     #[must_use]
     pub fn notes(&self) -> &[String] {
@@ -307,4 +338,43 @@ impl Session {
 
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn experiment(id: &str) -> Experiment {
+        let text = format!(
+            "schema = 'drover.experiment/2'\nid = '{id}'\n[subject.a]\nserve = []\n[subject.b]\nserve = []\n\
+             [factor.n]\nlevels = [1]\n[load.http]\nconnections = '{{n}}'\n\
+             [phases]\nmeasure = {{ at_least = '1s' }}\n[presets.quick]\nrounds = 6\n"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    /// Two experiments of six rounds. The windows of each take 12 s, and its runs about 26 s.
+    #[test]
+    fn time_that_may_be_enough_is_not_called_too_short() {
+        let hurried = |budget_s: u64| {
+            let overrides =
+                Overrides { budget: Some(Duration::from_secs(budget_s)), ..Overrides::default() };
+            let request = SessionRequest {
+                experiments: vec![experiment("one"), experiment("two")],
+                are_named: true,
+                preset: "quick".to_owned(),
+                overrides,
+                seed: 1,
+                version: String::new(),
+                command: Vec::new(),
+            };
+            let session = Session::plan(request, &MachineLimits::look().unwrap()).unwrap();
+            assert!(session.estimate_of_runs() > Duration::from_secs(45));
+            session.hurried()
+        };
+        // 30 s are fewer than the estimate, and may be enough.
+        assert_eq!([60, 30].map(hurried), [0, 0]);
+        // The first one has 10 s; if it takes one round, the second one has 18 s.
+        assert_eq!([20, 10].map(hurried), [1, 2]);
+    }
 }

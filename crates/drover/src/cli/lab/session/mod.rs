@@ -105,13 +105,13 @@ fn announce(session: &Session) -> anyhow::Result<()> {
     )?;
     writeln!(out)?;
     let whole = in_words(session.estimate_of_runs());
-    let planned = session.planned();
-    let hurried = planned.iter().filter(|one| one.lacks_time()).count();
+    let hurried = session.hurried();
     if hurried > 0 {
         writeln!(
             out,
-            "{hurried} of them have less time than the {FEWEST_ROUNDS} rounds of a verdict take, unless others \
-             leave them some: --budget gives more, and all runs take about {whole}"
+            "{hurried} of them {} less time than the {FEWEST_ROUNDS} rounds of a verdict take: set --budget; all \
+             runs take about {whole}",
+            if hurried == 1 { "has" } else { "have" }
         )?;
     }
     Ok(out.flush()?)
