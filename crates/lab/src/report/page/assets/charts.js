@@ -203,6 +203,7 @@ window.drover = (() => {
     const levels = [...new Set(all.map((it) => it.x))].sort(d3.ascending);
     const xAxis = axis(xLog, xDomain, xLabel);
     if (levels.length <= 8) xAxis.ticks = spread(levels, xLog, xDomain, width);
+    else if (xLog) xAxis.ticks = spread(withHighest(xAxis.ticks, levels), xLog, xDomain, width);
     const svg = Plot.plot({
       width,
       height,
@@ -223,15 +224,20 @@ window.drover = (() => {
     };
   }
 
-  /** Those of the levels whose names do not lie on each other. */
-  function spread(levels, isLog, [low, high], width) {
+  /** Ticks up to the highest level, which is one of them. */
+  const withHighest = (ticks, levels) => [...ticks.filter((it) => it < levels.at(-1)), levels.at(-1)];
+
+  /** Those of the ticks whose names do not lie on each other. The highest one, which readers look for, always stays. */
+  function spread(ticks, isLog, [low, high], width) {
     const place = (it) => (isLog ? Math.log(it / low) / Math.log(high / low) : (it - low) / (high - low));
+    const areApart = (one, next) => (place(next) - place(one)) * width * 0.75 >= 30;
+    const highest = ticks.at(-1);
     const kept = [];
-    for (const level of levels) {
-      const near = kept.length > 0 && (place(level) - place(kept.at(-1))) * width * 0.75 < 30;
-      if (!near) kept.push(level);
+    for (const tick of ticks.slice(0, -1)) {
+      const isApart = kept.length === 0 || areApart(kept.at(-1), tick);
+      if (isApart && areApart(tick, highest)) kept.push(tick);
     }
-    return kept;
+    return [...kept, highest];
   }
 
   /** A panel of rows, one for each subject or level; the value lies along the horizontal axis. */

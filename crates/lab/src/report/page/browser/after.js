@@ -23,7 +23,9 @@ addEventListener("load", async () => {
         button.click();
       }
       const others = figures.filter((it) => it !== figure && html(it) !== before.get(it)).length;
-      return { id: figure.querySelector("h4").id, marks: count, hides, others_changed: others };
+      const names = (svg) => [...svg.querySelectorAll("[aria-label='x-axis tick label'] text")];
+      const ticks = [...figure.querySelectorAll(".panel svg")].map((svg) => names(svg).map((it) => it.textContent));
+      return { id: figure.querySelector("h4").id, marks: count, hides, others_changed: others, ticks };
     });
     found.forests = document.querySelectorAll(".forest svg").length;
     found.orders = document.querySelectorAll(".order svg").length;

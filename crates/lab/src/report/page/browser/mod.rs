@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::render;
 use crate::report::model::Report;
-use crate::report::testing::{Builder, quick, text};
+use crate::report::testing::{Builder, quick, rates, text};
 
 /// What a browser reports of the page in a frame of `width` pixels, after everything was drawn and every switch was
 /// used.
@@ -88,6 +88,33 @@ fn a_session_without_a_run_is_a_page_without_an_error() {
     };
     assert_eq!(found["errors"], serde_json::json!([]));
     assert!(found["scroll_width"].as_f64().unwrap() <= 360.0, "{found}");
+}
+
+/// Few levels are ticks themselves; many have ticks at round numbers.
+#[test]
+fn a_logarithmic_axis_names_its_highest_level() {
+    let folder = tempfile::tempdir().unwrap();
+    for levels in [
+        "10, 30, 100, 300, 1000, 2000, 2500, 3000",
+        "10, 20, 50, 100, 200, 500, 700, 1000, 2000, 2500, 3000",
+        "252, 500, 1000, 1500, 2000, 2250, 2500, 2750, 3000",
+    ] {
+        let text = text("one", "").replace("levels = [10, 100]", &format!("levels = [{levels}]"));
+        let record = Builder::new().experiment(&text, 6, rates([200.0, 100.0, 50.0], 0.01));
+        let page = render(&Report::of(&record.judged()));
+        for width in [1300, 360] {
+            let Some(found) = probe(folder.path(), &page, width, false) else {
+                return drover_testing::skip!("no Chromium ({}) is installed", PROGRAMS.join(", "));
+            };
+            let panels = found["figures"][0]["ticks"].as_array().unwrap();
+            assert!(!panels.is_empty(), "{found}");
+            for ticks in panels {
+                let ticks = ticks.as_array().unwrap();
+                assert_eq!(ticks.last(), Some(&"3000".into()), "{levels}, {width}: {ticks:?}");
+                assert!(ticks.len() > 2, "{levels}, {width}: {ticks:?}");
+            }
+        }
+    }
 }
 
 #[test]
