@@ -90,7 +90,7 @@ fn a_small_budget_is_answered_with_every_candidate() {
     let arguments = "--connections 4000 --active 5% --subjects epoll,epoll-et,poll,select --budget 20s \
                      --window 200ms --out runs --json answer.json";
     let text = printed(&decide(folder.path(), arguments));
-    has(&text, &["rounds take --budget ", "Confidence: "]);
+    has(&text, &["Confidence: "]);
     assert!(!text.contains("Left out"), "{text}");
     let json = fs::read_to_string(folder.path().join("answer.json")).unwrap();
     let answer: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -50,6 +50,15 @@ pub struct TimeBudget {
     pub beside_s: f64,
 }
 
+impl Wanted {
+    /// The most rounds that are made. Estimates of the time may be wrong, so that all of them are planned, and the
+    /// time ends the session between two rounds.
+    #[must_use]
+    pub fn most_rounds(&self) -> u32 {
+        self.rounds.unwrap_or(MOST_ROUNDS)
+    }
+}
+
 impl TimeBudget {
     /// How many rounds and how long windows fit for a number of cells; `None`: fewer rounds than an answer needs, or
     /// than the user wants.

@@ -189,7 +189,7 @@ impl Asked {
         let enough = self.wanted.rounds.unwrap_or(FEWEST_ROUNDS as u32);
         if extent.rounds < enough {
             let words = format!(
-                "--budget {} has time for {} of {enough} rounds, and {enough} rounds take --budget {}",
+                "--budget {} has time for about {} of {enough} rounds; --budget {} is enough for all",
                 duration::in_words(self.budget),
                 extent.rounds,
                 self.needed(time, cells, enough)
@@ -197,7 +197,7 @@ impl Asked {
             write!(stdout(), "{}", terminal::wrapped("  ! ", 4, &words, WIDTH))?;
         }
         self.session.overrides.budget = Some(Duration::from_secs_f64(time.limit_s(extent)));
-        self.experiments(&rates, extent)
+        self.experiments(&rates, RunExtent { rounds: self.wanted.most_rounds(), ..extent })
     }
 
     /// Refuses a budget that is too small for a first look and one round, as far as that can be known before a run.
