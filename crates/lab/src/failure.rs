@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Why a run ended without values. Every failure except an interruption is a result of its cell.
+/// Why a run ended without values. A failure is a result of its cell, unless the run was interrupted or the lab itself
+/// failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The user, or the system, asked the lab to end.
@@ -12,12 +13,29 @@ pub enum Failure {
     NotTestable(String),
     /// Something went wrong; the text says what.
     Failed(String),
+    /// The lab itself failed: an instrument, the load generator, a folder of the run. The text says what. The run says
+    /// nothing about its cell.
+    NotMeasured(String),
 }
 
 impl Failure {
     /// A run that went wrong; `reason` says how.
     pub fn failed(reason: impl fmt::Display) -> Failure {
         Failure::Failed(reason.to_string())
+    }
+
+    /// A run in which the lab itself failed; `reason` says how.
+    pub fn not_measured(reason: impl fmt::Display) -> Failure {
+        Failure::NotMeasured(reason.to_string())
+    }
+
+    /// The same failure, as one of the lab: what the lab does for itself never fails because of the subject.
+    #[must_use]
+    pub fn of_lab(self) -> Failure {
+        match self {
+            Failure::Failed(reason) => Failure::NotMeasured(reason),
+            other => other,
+        }
     }
 
     /// A cell that this machine cannot measure; `reason` says why.
@@ -32,6 +50,7 @@ impl fmt::Display for Failure {
             Failure::Interrupted => f.write_str("interrupted"),
             Failure::NotTestable(reason) => write!(f, "not testable here: {reason}"),
             Failure::Failed(reason) => f.write_str(reason),
+            Failure::NotMeasured(reason) => write!(f, "not measured: {reason}"),
         }
     }
 }

@@ -101,6 +101,9 @@ pub enum Mark {
     /// This machine could not make the run: it lacks a right, a program, a facility of the kernel, or room within a
     /// limit. `failure` says which. The mark says nothing about the subject.
     Unavailable,
+    /// The lab itself failed, so that the run says nothing about the subject. `failure` says how. The journal keeps such
+    /// runs, and nothing else counts them.
+    NotMeasured,
     /// Any other warning of the load generator; the sample's artefacts have its words.
     Warned,
 }

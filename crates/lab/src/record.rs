@@ -60,11 +60,25 @@ pub struct MeasuredExperiment {
     pub header: Header,
     /// The finished runs, in the order in which they ran.
     pub runs: Vec<Run>,
+    /// The runs in which the lab itself failed and that were not made again. They say nothing about their cells.
+    pub unmeasured: Vec<Run>,
     /// The verdicts of the experiment's claims, in their order. Each is a verdict within the session's family.
     pub judgements: Vec<Judgement>,
 }
 
 impl MeasuredExperiment {
+    /// An experiment with the runs of its journal, without verdicts.
+    #[must_use]
+    pub fn unjudged(experiment: Experiment, header: Header, runs: Vec<Run>) -> MeasuredExperiment {
+        let (runs, mut unmeasured): (Vec<Run>, Vec<Run>) =
+            runs.into_iter().partition(Run::is_measured);
+        let is_of = |run: &Run, other: &Run| {
+            run.sample.cell == other.sample.cell && run.sample.round == other.sample.round
+        };
+        unmeasured.retain(|run| !runs.iter().any(|made| is_of(made, run)));
+        MeasuredExperiment { experiment, header, runs, unmeasured, judgements: Vec::new() }
+    }
+
     /// The samples of the runs, and a sample without values for every cell that this machine cannot measure.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
@@ -134,7 +148,7 @@ impl SessionRecord {
             }
             let experiment = read_experiment(&folder)?;
             let (header, runs) = journal::read(&folder)?;
-            measured.push(MeasuredExperiment { experiment, header, runs, judgements: Vec::new() });
+            measured.push(MeasuredExperiment::unjudged(experiment, header, runs));
         }
         Ok(SessionRecord { folder: folder.to_owned(), session, measured })
     }

@@ -124,6 +124,44 @@ fn a_server_that_fails_is_reported_and_remembered_by_the_exit_status() {
     assert!(report(folder.path()).contains("no such luck"));
 }
 
+/// The counters of one server cannot be read: a folder is in their place. The server itself works.
+#[test]
+fn an_instrument_that_fails_is_no_failure_of_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let unread = "[[figure]]\nid = \"Table 1\"\nmetric = \"overflows\"\n\
+                  [subject.unread]\nserve = [\"--dispatch\", \"poll\", \"--counters\", \"{work}/mine\"]\n\
+                  files = { \"counters/x\" = \"\" }\n";
+    write_experiment(folder.path(), "blind", unread);
+    let run = output(folder.path(), &["run", "blind.toml", "--repeats", "1"]);
+    let stderr = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("unread, connections 2, round 1: not measured: the server's"),
+        "{stderr}"
+    );
+    let last = stderr.lines().last().unwrap();
+    assert!(last.starts_with("drover: the lab failed in 1 run: not measured: "), "{stderr}");
+    let made = runs(&session(folder.path()), "blind");
+    assert_eq!(made.len(), 3);
+    for run in &made {
+        let is_unread = run["sample"]["cell"]["subject"] == "unread";
+        let marks = run["sample"]["validity"].as_array().unwrap();
+        assert_eq!(marks.iter().any(|mark| mark == "not-measured"), is_unread, "{run}");
+        assert_eq!(run["sample"]["failure"].is_string(), is_unread, "{run}");
+    }
+    assert!(report(folder.path()).contains("because the lab itself failed"));
+    // Only that run is made again.
+    let resumed = output(folder.path(), &["run", "--resume"]);
+    assert!(
+        text(&resumed.stderr).contains("blind: resumed after 2 runs"),
+        "{}",
+        text(&resumed.stderr)
+    );
+    let again = runs(&session(folder.path()), "blind");
+    assert_eq!(again.len(), 4, "{again:?}");
+    assert_eq!(again[3]["sample"]["cell"]["subject"], "unread");
+}
+
 #[test]
 fn a_budget_is_kept_by_the_whole_session_and_what_was_cut_is_said() {
     let folder = tempfile::tempdir().unwrap();

@@ -199,6 +199,7 @@ fn mark_words(mark: Mark) -> &'static str {
         Mark::FewEvents => "too few events were seen",
         Mark::Stalled => "the machine paused",
         Mark::Unavailable => "the run could not be made here",
+        Mark::NotMeasured => "the lab itself failed",
         Mark::Warned => "the load generator warned",
     }
 }

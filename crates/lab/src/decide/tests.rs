@@ -146,6 +146,26 @@ fn one_run_never_drops_a_candidate() {
     }
 }
 
+/// Where the lab itself fails in most runs of the best candidate, the other runs count as they are.
+#[test]
+fn a_fault_of_the_lab_is_no_verdict_on_a_candidate() {
+    for (faults, sure) in [(2, Confidence::High), (5, Confidence::FewRounds)] {
+        let experiment = experiment(Axis::Dispatch, FOUR, None, &[]);
+        let builder = Builder::new().measured(experiment, 8, |cell, round, sample| {
+            yields(FOUR, 0.01)(cell, round, sample);
+            if round <= faults && cell.subject == "uring" {
+                sample.values.clear();
+                sample.validity.insert(Mark::NotMeasured);
+                sample.failure = Some("not measured: the server's counters".to_owned());
+            }
+        });
+        let decision = Decision::of(&builder.judged()).unwrap();
+        let choice = decision.answers[0].choice.as_ref().unwrap();
+        assert_eq!((choice.take.as_deref(), choice.confidence), (Some("uring"), sure));
+        assert!(!decision.text(80).contains("failed"), "{decision:?}");
+    }
+}
+
 #[test]
 fn a_session_without_a_steady_run_is_answered() {
     let experiment = experiment(Axis::Dispatch, FOUR, None, &[]);

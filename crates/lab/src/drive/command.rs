@@ -113,19 +113,24 @@ impl LoadDriver for CommandLoad<'_> {
         let seconds = start.elapsed().as_secs_f64();
         at(Moment::End, subject)?;
         if !status.success() {
-            return Err(process.failure(&format!("failed ({status})")));
+            let failure = process.failure(&format!("failed ({status})"));
+            return Err(match status.code() {
+                Some(_) => failure,
+                // Something has killed the generator.
+                None => failure.of_lab(),
+            });
         }
         let used = process.cpu_time().map_err(Failure::failed)?.unwrap_or_default().as_secs_f64();
         let text = match writes_file {
             true => fs::read_to_string(&result)
-                .map_err(|error| Failure::failed(format!("the load's result: {error}")))?,
+                .map_err(|error| Failure::not_measured(format!("the load's result: {error}")))?,
             false => lines.join("\n"),
         };
         let mut driven = Driven { seconds, command, ..Driven::default() };
         let json: Option<Value> = serde_json::from_str(&text).ok();
         for (name, pick) in &self.load.metrics {
             let value = pick_from(pick, &text, json.as_ref())
-                .map_err(|why| Failure::failed(format!("metric {name}: {why}")))?;
+                .map_err(|why| Failure::not_measured(format!("metric {name}: {why}")))?;
             driven.values.insert(name.clone(), value);
         }
         let processors = scene.placement.load.len().max(1) as f64;

@@ -155,7 +155,8 @@ impl Generator {
 
     fn expect(&mut self, word: &'static str, timeout: Duration) -> Result<(), Failure> {
         let what = format!("'{word}'");
-        self.process.expect_line(&what, timeout, |line| (line == word).then_some(()))
+        let found = self.process.expect_line(&what, timeout, |line| (line == word).then_some(()));
+        found.map_err(|failure| super::of_generator(failure, &mut self.process))
     }
 
     /// Waits for the generator's end and reads its files. An exit status other than 0 with a result file is a result:
@@ -165,7 +166,10 @@ impl Generator {
         let text = fs::read_to_string(&self.json).unwrap_or_default();
         match serde_json::from_str(&text) {
             Ok(result) => Ok(result),
-            Err(_) => Err(self.process.failure(&format!("wrote no result ({status})"))),
+            Err(_) => {
+                let failure = self.process.failure(&format!("wrote no result ({status})"));
+                Err(super::of_generator(failure, &mut self.process))
+            }
         }
     }
 }

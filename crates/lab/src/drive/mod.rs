@@ -18,6 +18,7 @@ pub use warmup::{Warm, WarmUp};
 
 use crate::failure::Failure;
 use crate::model::Mark;
+use crate::process::Child;
 use crate::subject::{Running, Scene};
 
 /// The window of a load: its length, its events, and its ends.
@@ -93,6 +94,17 @@ pub struct Target<'a> {
     pub urls: Option<&'a Path>,
     /// Whether the files are read from a disk, so that a request before the window would spoil it.
     pub is_cold: bool,
+}
+
+/// The exit status of a program that was used wrongly, and of a program of Rust that panicked.
+const OWN_FAULTS: [i32; 2] = [2, 101];
+
+/// A failure of the load generator is the lab's own if the generator was killed, panicked or was called wrongly. A server
+/// that cannot be reached does not do that to it.
+fn of_generator(failure: Failure, generator: &mut Child) -> Failure {
+    let Ok(Some(status)) = generator.ended() else { return failure };
+    let is_own = status.code().is_none_or(|code| OWN_FAULTS.contains(&code));
+    if is_own { failure.of_lab() } else { failure }
 }
 
 /// A kind of load.

@@ -72,20 +72,37 @@ impl Instrument for OverflowCounters {
     }
 
     fn begin(&mut self, subject: &mut Running) -> Result<(), Failure> {
-        self.before = overflows(&self.read(subject)?);
+        self.before = overflows(&self.read(subject)?)?;
         Ok(())
     }
 
     fn end(&mut self, subject: &mut Running, seconds: f64) -> Result<Readings, Failure> {
         let counters = self.read(subject)?;
         let mut readings = Readings::default();
-        let count = overflows(&counters).saturating_sub(self.before);
+        let count = overflows(&counters)?.saturating_sub(self.before);
         readings.set("overflows", count as f64 / seconds);
         readings.notes = counters;
         Ok(readings)
     }
 }
 
-fn overflows(counters: &Value) -> u64 {
-    counters.pointer("/all/overflows").and_then(Value::as_u64).unwrap_or(0)
+/// The number of overflows. A file without it has not counted none: it is of another program or version.
+fn overflows(counters: &Value) -> Result<u64, Failure> {
+    let number = counters.pointer("/all/overflows").and_then(Value::as_u64);
+    number.ok_or_else(|| Failure::not_measured("the server's counters have no /all/overflows"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn counters_without_the_number_are_not_zero() {
+        assert_eq!(overflows(&json!({ "all": { "overflows": 3 } })), Ok(3));
+        for other in [json!({}), json!({ "all": { "overflows": "3" } })] {
+            assert!(matches!(overflows(&other), Err(Failure::NotMeasured(_))), "{other}");
+        }
+    }
 }

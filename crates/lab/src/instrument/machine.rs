@@ -16,7 +16,7 @@ const STOLEN: f64 = 0.03;
 #[derive(Debug)]
 pub struct MachineCounters {
     subject: Vec<usize>,
-    before: Ticks,
+    before: Option<Ticks>,
     idle_before: Option<u64>,
 }
 
@@ -24,12 +24,12 @@ impl MachineCounters {
     /// `subject` are the processors that the subject runs on.
     #[must_use]
     pub fn new(subject: &[usize]) -> MachineCounters {
-        MachineCounters { subject: subject.to_vec(), before: Ticks::default(), idle_before: None }
+        MachineCounters { subject: subject.to_vec(), before: None, idle_before: None }
     }
 }
 
 /// Times of all processors together, in clock ticks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     processors: usize,
     interrupts: u64,
@@ -37,11 +37,17 @@ struct Ticks {
 }
 
 impl Ticks {
-    fn read() -> Ticks {
-        fs::read_to_string("/proc/stat")
-            .ok()
-            .and_then(|text| Ticks::parse(&text))
-            .unwrap_or_default()
+    /// `None` where /proc/stat cannot be read.
+    fn read() -> Option<Ticks> {
+        Ticks::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// The shares of all processors' time since an earlier reading that were stolen, and that interrupts took.
+    fn shares_since(&self, before: &Ticks, seconds: f64, ticks: f64) -> (f64, f64) {
+        // The kernel adds idle time when a processor wakes, so that the ticks do not add up to the window.
+        let all = (seconds * ticks * self.processors as f64).max(1.0);
+        let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / all;
+        (share(self.steal, before.steal), share(self.interrupts, before.interrupts))
     }
 
     /// Parses `cpu user nice system idle iowait irq softirq steal …`. Guest times are part of the user time.
@@ -85,12 +91,13 @@ impl Instrument for MachineCounters {
     }
 
     fn end(&mut self, _: &mut Running, seconds: f64) -> Result<Readings, Failure> {
-        let now = Ticks::read();
         let ticks = rustix::param::clock_ticks_per_second().max(1) as f64;
-        // The kernel adds idle time when a processor wakes, so that the ticks do not add up to the window.
-        let all = (seconds * ticks * now.processors as f64).max(1.0);
-        let share = |of: fn(&Ticks) -> u64| of(&now).saturating_sub(of(&self.before)) as f64 / all;
-        let (stolen, interrupts) = (share(|it| it.steal), share(|it| it.interrupts));
+        // Without both readings, it is unknown whether the host stole time, which is no reason to doubt the run.
+        let shares = match (Ticks::read(), self.before) {
+            (Some(now), Some(before)) => Some(now.shares_since(&before, seconds, ticks)),
+            _ => None,
+        };
+        let (stolen, interrupts) = shares.unzip();
         let mut readings = Readings::default();
         if let (Some(after), Some(before)) = (idle_ticks(&self.subject), self.idle_before) {
             let idle = after.saturating_sub(before) as f64 / ticks;
@@ -100,7 +107,7 @@ impl Instrument for MachineCounters {
             readings.set(reading::CAPACITY_S, capacity);
             readings.set(reading::IDLE_S, idle.min(capacity));
         }
-        if stolen > STOLEN {
+        if stolen.is_some_and(|stolen| stolen > STOLEN) {
             readings.marks.insert(Mark::Stalled);
         }
         let load = fs::read_to_string("/proc/loadavg").ok();
@@ -125,6 +132,8 @@ mod tests {
         let text = "cpu  9 9 9 9 9\ncpu0 1 1 1 50 5 1\ncpu10 1 1 1 70 7 1\ncpu1 1 1 1 60 6 1\n";
         assert_eq!(idle_of(text, &[0, 1]), Some(121));
         assert_eq!(idle_of(text, &[2]), None);
-        assert!(Ticks::read().processors > 0);
+        assert!(Ticks::read().unwrap().processors > 0);
+        let before = Ticks { steal: 51, interrupts: 1, ..ticks };
+        assert_eq!(ticks.shares_since(&before, 1.0, 100.0), (0.08, 0.04));
     }
 }

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 pub use environment::Environment;
 
-use crate::model::Sample;
+use crate::model::{Mark, Sample};
 use crate::plan::Plan;
 
 /// The name of the file that has the plan.
@@ -56,6 +56,15 @@ pub struct Run {
     pub began: f64,
     /// How long the run took as a whole, in seconds.
     pub took_s: f64,
+}
+
+impl Run {
+    /// Whether the run says something about its cell. If the lab itself failed, it does not, and a resumed session
+    /// makes the run again.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        !self.sample.validity.contains(&Mark::NotMeasured)
+    }
 }
 
 /// Why a journal cannot be written or read.
@@ -147,7 +156,8 @@ impl Journal {
         runs.set_len(whole).map_err(|error| JournalError::Io(path.clone(), error))?;
         // Cells are found by their content, because a forced resumption may have numbered them anew.
         let number = |run: &Run| plan.cells.iter().position(|cell| cell.cell == run.sample.cell);
-        let complete = found.iter().filter_map(|run| Some((number(run)?, run.sample.round)));
+        let measured = found.iter().filter(|run| run.is_measured());
+        let complete = measured.filter_map(|run| Some((number(run)?, run.sample.round)));
         let complete = complete.collect();
         Ok((Journal { folder: folder.to_owned(), runs, complete }, found))
     }
@@ -172,11 +182,13 @@ impl Journal {
             let _ = self.runs.set_len(end);
             return Err(failed(error));
         }
-        self.complete.insert((run.cell, run.sample.round));
+        if run.is_measured() {
+            self.complete.insert((run.cell, run.sample.round));
+        }
         Ok(())
     }
 
-    /// How many runs of the plan the journal has.
+    /// How many runs of the plan the journal has, without those that were not measured.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.complete.len()

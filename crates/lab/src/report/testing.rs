@@ -94,12 +94,7 @@ impl Builder {
         };
         let header = Header { schema: JOURNAL.to_owned(), plan, environment };
         self.record.session.experiments.push(experiment.id.clone());
-        self.record.measured.push(MeasuredExperiment {
-            experiment,
-            header,
-            runs,
-            judgements: Vec::new(),
-        });
+        self.record.measured.push(MeasuredExperiment::unjudged(experiment, header, runs));
         self
     }
 

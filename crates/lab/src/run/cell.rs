@@ -65,7 +65,7 @@ impl Session<'_> {
             },
             None => Wire::Loopback,
         };
-        let work = WorkFolder::create(&self.work())?;
+        let work = WorkFolder::create(&self.work()).map_err(Failure::of_lab)?;
         let kinds = self.experiment.instruments();
         let trace = work.path().join("trace");
         let counters = work.path().join("counters");
@@ -88,7 +88,7 @@ impl Session<'_> {
         };
         let pools = self.pools();
         scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));
-        let mut site = self.store.open(&pools, &scene)?;
+        let mut site = self.store.open(&pools, &scene).map_err(Failure::of_lab)?;
         let root = site.as_ref().map(|site| site.root.clone());
         scene.root = root.as_deref();
         let one = One { session: self, scene: &scene, cell, subject, kinds: &kinds, pools: &pools };
@@ -169,7 +169,7 @@ impl One<'_, '_> {
     fn serve(&self, mut site: Option<&mut RunSite>) -> Result<Measurement, Failure> {
         let experiment = self.session.experiment;
         let phases = self.phases()?;
-        let mut instruments = self.instruments(site.as_deref())?;
+        let mut instruments = self.instruments(site.as_deref()).map_err(Failure::of_lab)?;
         let lists = site.as_deref().map(|site| site.urls.clone()).unwrap_or_default();
         let urls = |pool: Option<&String>| {
             pool.map_or_else(|| lists.values().next(), |pool| lists.get(pool)).map(Path::new)
@@ -205,9 +205,11 @@ impl One<'_, '_> {
         let mut around = Around::default();
         let mut disk = None;
         let mut at = |moment, running: &mut Running| {
-            around.at(moment, running, &mut instruments)?;
+            let read = around.at(moment, running, &mut instruments);
+            read.map_err(|failure| of_instrument(failure, running))?;
             // The first report covers the time before the window, and is not used.
-            disk = site.as_deref_mut().map_or(Ok(None), RunSite::report)?;
+            let report = site.as_deref_mut().map_or(Ok(None), RunSite::report);
+            disk = report.map_err(Failure::of_lab)?;
             Ok(())
         };
         let driven = load.measure(&mut running, &target, &window, warm.as_ref(), &mut at)?;
@@ -221,13 +223,16 @@ impl One<'_, '_> {
         let stderr_end = running.process.stop();
         drop(running);
         let trace = match self.scene.trace {
-            Some(path) if path.exists() => Some(StageTrace::read(path, around.began)?),
+            Some(path) if path.exists() => {
+                Some(StageTrace::read(path, around.began).map_err(Failure::of_lab)?)
+            }
             _ => None,
         };
         let events = self.scene.work.join("events");
         if events.exists() {
             let times = around.began..around.began + around.seconds;
-            around.readings.values.extend(events::read(&events, times)?.values());
+            let peaks = events::read(&events, times).map_err(Failure::of_lab)?;
+            around.readings.values.extend(peaks.values());
         }
         drop(instruments);
         if let Some(imbalance) = imbalance(&stderr_end) {
@@ -391,6 +396,14 @@ impl Around {
     fn cpu_s(&self, running: &mut Running) -> Option<f64> {
         let now = running.process.cpu_time().ok().flatten()?;
         Some(now.saturating_sub(self.cpu_before?).as_secs_f64())
+    }
+}
+
+/// A failure to read an instrument is the lab's own, unless the subject has ended and left nothing to read.
+fn of_instrument(failure: Failure, running: &mut Running) -> Failure {
+    match running.has_ended() {
+        true => failure,
+        false => failure.of_lab(),
     }
 }
 

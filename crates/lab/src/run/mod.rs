@@ -141,7 +141,7 @@ pub fn run(
         }
     };
     if options.resumes {
-        tell(RunEvent::Resumed { runs: found.len() });
+        tell(RunEvent::Resumed { runs: found.iter().filter(|run| run.is_measured()).count() });
     }
     for note in &plan.notes {
         tell(RunEvent::Note(note));
@@ -227,17 +227,9 @@ impl Session<'_> {
                     continue;
                 }
                 tell(RunEvent::Begins { cell, round });
-                let mut run = self.run_one(cell, round, tell);
-                // A run that was not steady is repeated: within a round every subject is compared with the others, so
-                // that one such run would spoil the whole round.
-                if run.as_ref().is_some_and(|run| run.sample.validity.contains(&Mark::Cold)) {
-                    let again = self.run_one(cell, round, tell);
-                    run = again.map(|again| match again.sample.validity.contains(&Mark::Cold) {
-                        true => run.unwrap_or(again),
-                        false => again,
-                    });
-                }
-                let Some(run) = run else { return Ok(RunEnd::Interrupted) };
+                let Some(run) = self.run_well(cell, round, tell) else {
+                    return Ok(RunEnd::Interrupted);
+                };
                 if run.sample.failure.is_some() {
                     self.try_to_write().map_err(RunError::Journal)?;
                 }
@@ -249,6 +241,24 @@ impl Session<'_> {
             longest = longest.max(began.elapsed());
         }
         Ok(RunEnd::Complete)
+    }
+
+    /// Runs a cell, and once more if the run was not steady or the lab itself failed: within a round every subject is
+    /// compared with the others, so that one such run would spoil the whole round. `None` if the session is to end.
+    fn run_well(
+        &mut self,
+        cell: usize,
+        round: u32,
+        tell: &mut dyn FnMut(RunEvent<'_>),
+    ) -> Option<Run> {
+        // The better a run, the lower.
+        let rank = |run: &Run| (!run.is_measured(), run.sample.validity.contains(&Mark::Cold));
+        let first = self.run_one(cell, round, tell)?;
+        if rank(&first) == (false, false) {
+            return Some(first);
+        }
+        let again = self.run_one(cell, round, tell)?;
+        Some(if rank(&again) < rank(&first) { again } else { first })
     }
 
     /// Runs a cell once; `None` if the session is to end.
@@ -274,6 +284,9 @@ impl Session<'_> {
                     tell(RunEvent::NotTestable { cell, why });
                     self.given_up.insert(cell, why.clone());
                     sample.validity.insert(Mark::Unavailable);
+                }
+                if let Failure::NotMeasured(_) = &failure {
+                    sample.validity.insert(Mark::NotMeasured);
                 }
                 sample.failure = Some(failure.to_string());
             }

@@ -22,10 +22,11 @@ pub struct Unkept<'u> {
 }
 
 impl Unkept<'_> {
-    /// Runs the plan. Returns a sample of each run, and of each cell that this machine cannot measure.
+    /// Runs the plan. Returns a sample of each run, and of each cell that this machine cannot measure. Leaves out runs
+    /// in which the lab itself failed.
     ///
     /// # Errors
-    /// The errors of [`run`].
+    /// The errors of [`run`]; [`RunError::Failed`] if the lab itself failed in every run.
     pub fn samples(
         &self,
         experiment: &Experiment,
@@ -46,13 +47,21 @@ impl Unkept<'_> {
             interrupt: self.interrupt.clone(),
         };
         let mut samples = plan.unavailable();
+        let mut unmeasured = None;
         let end = run(experiment, selection, plan, &options, &mut |event| {
-            if let RunEvent::Ended { run, .. } = event {
-                samples.push(run.sample.clone());
+            match event {
+                RunEvent::Ended { run, .. } if run.is_measured() => {
+                    samples.push(run.sample.clone());
+                }
+                RunEvent::Ended { run, .. } => unmeasured = run.sample.failure.clone(),
+                _ => {}
             }
             tell(event);
         });
         let _ = std::fs::remove_dir_all(&self.folder);
-        Ok((samples, end?))
+        match unmeasured {
+            Some(why) if samples.is_empty() => Err(RunError::Failed(why)),
+            _ => Ok((samples, end?)),
+        }
     }
 }

@@ -210,7 +210,8 @@ impl Session {
             if own.join(journal::PLAN).exists() {
                 // Runs of rounds that are no longer requested do not count.
                 let (_, runs) = journal::read(&own).map_err(failed)?;
-                let asked = |run: &&journal::Run| run.sample.round <= one.plan.rounds;
+                let asked =
+                    |run: &&journal::Run| run.is_measured() && run.sample.round <= one.plan.rounds;
                 one.found = runs.iter().filter(asked).count();
             }
             planned.push(one);

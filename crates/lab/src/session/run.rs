@@ -89,6 +89,13 @@ impl SessionOutcome {
         });
         (failed.count(), runs().count())
     }
+
+    /// The number of runs in which the lab itself failed, and the reason of the first of them.
+    #[must_use]
+    pub fn unmeasured(&self) -> (usize, Option<&str>) {
+        let mut runs = self.record.measured.iter().flat_map(|one| &one.unmeasured);
+        (runs.clone().count(), runs.find_map(|run| run.sample.failure.as_deref()))
+    }
 }
 
 impl Session {

@@ -88,6 +88,14 @@ pub struct Running {
     pub address: Option<HttpAddress>,
 }
 
+impl Running {
+    /// Whether no process of the subject is left. A daemon's first process ends, and leaves others.
+    pub fn has_ended(&mut self) -> bool {
+        let first = self.process.ended();
+        matches!(first, Ok(Some(_))) && !self.process.has_descendants()
+    }
+}
+
 /// A subject that is driven and measured within one process of its own (waiters on a socket, a set of pipes, or a command
 /// in the virtual machine), because its measurements are about system calls of that process.
 ///

@@ -221,7 +221,7 @@ mod tests {
             };
             let header =
                 Header { schema: String::new(), plan, environment: Environment::default() };
-            MeasuredExperiment { experiment, header, runs, judgements: Vec::new() }
+            MeasuredExperiment::unjudged(experiment, header, runs)
         });
         let session = RecordedSession {
             schema: String::new(),

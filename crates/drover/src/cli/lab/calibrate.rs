@@ -214,8 +214,7 @@ mod tests {
             experiments: vec!["calibration".to_owned(), experiment.id.clone()],
             refused: vec![("calibration".to_owned(), "no port was free".to_owned())],
         };
-        let (runs, judgements) = (Vec::new(), Vec::new());
-        let measured = vec![MeasuredExperiment { experiment, header, runs, judgements }];
+        let measured = vec![MeasuredExperiment::unjudged(experiment, header, Vec::new())];
         SessionRecord { folder: PathBuf::new(), session, measured }
     }
 

@@ -130,6 +130,8 @@ pub struct CellReport {
     pub failed: usize,
     /// See `failed`.
     pub failures: BTreeSet<String>,
+    /// Why the lab could not measure some runs, which are not among `runs`.
+    pub unmeasured: BTreeSet<String>,
     /// Why this machine cannot measure it.
     pub not_testable: Option<String>,
     /// The medians by metric.
@@ -167,7 +169,18 @@ impl ExperimentReport {
                 .map(|planned| {
                     let runs = measured.runs.iter().map(|run| &run.sample);
                     let own: Vec<&Sample> = runs.filter(|run| run.cell == planned.cell).collect();
-                    cell(experiment, &metrics, &planned.cell, planned.not_testable.clone(), &own)
+                    let unmeasured = measured.unmeasured.iter().map(|run| &run.sample);
+                    let unmeasured = unmeasured.filter(|run| run.cell == planned.cell);
+                    CellReport {
+                        unmeasured: unmeasured.filter_map(|run| run.failure.clone()).collect(),
+                        ..cell(
+                            experiment,
+                            &metrics,
+                            &planned.cell,
+                            planned.not_testable.clone(),
+                            &own,
+                        )
+                    }
                 })
                 .collect(),
             metrics,
@@ -328,6 +341,7 @@ fn cell(
         marks: marks(runs),
         failed: failed.len(),
         failures: failed.iter().filter_map(|run| run.failure.clone()).collect(),
+        unmeasured: BTreeSet::new(),
         not_testable: not_testable.or(found),
         estimates: estimates.collect(),
     }

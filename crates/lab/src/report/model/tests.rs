@@ -161,6 +161,45 @@ fn an_unknown_experiment_is_named_all_the_same() {
     assert_eq!(report.experiments[0].id, "mine");
 }
 
+/// An instrument that cannot be read in half of a subject's runs is no failure of the subject.
+#[test]
+fn runs_in_which_the_lab_failed_count_nowhere_and_are_told() {
+    let text = text("one", &ratio("x", "{ above = 1.5 }"));
+    let record = |faults: u32| {
+        let builder = Builder::new().experiment(&text, 12, |cell, round, sample| {
+            rates([200.0, 100.0, 50.0], 0.01)(cell, round, sample);
+            if cell.subject == "a" && round <= faults {
+                sample.values.clear();
+                sample.failure = Some("not measured: no counters".to_owned());
+                sample.validity.insert(Mark::NotMeasured);
+            }
+        });
+        builder.judged()
+    };
+    let measured = record(6);
+    assert_eq!((measured.measured[0].runs.len(), measured.measured[0].unmeasured.len()), (60, 12));
+    let report = Report::of(&measured);
+    let one = &report.experiments[0];
+    assert_eq!((one.claims[0].verdict.word.as_str(), one.runs), ("holds", 60));
+    let cell = one.cells.iter().find(|cell| cell.subject == "a").unwrap();
+    assert_eq!((cell.runs, cell.failed, cell.unmeasured.len()), (6, 0, 1));
+    assert!(cell.marks.is_empty() && one.samples.failures.is_empty(), "{cell:?}");
+    assert_eq!(one.state, ExperimentState::Partial);
+    assert!(crate::report::page::render(&report).contains("not measured: no counters"));
+    let all = Report::of(&record(12));
+    assert!(all.experiments[0].claims[0].verdict.is_not_measured(), "{:?}", all.experiments[0]);
+    // What was made again counts, and the fault is forgotten.
+    let mut again = record(6).measured.remove(0);
+    let mut runs = again.runs.clone();
+    runs.extend(again.unmeasured.iter().cloned().map(|mut run| {
+        run.sample = Sample::new(run.sample.cell, run.sample.round);
+        run
+    }));
+    runs.append(&mut again.unmeasured);
+    let again = crate::record::MeasuredExperiment::unjudged(again.experiment, again.header, runs);
+    assert!(again.unmeasured.is_empty() && again.is_complete());
+}
+
 #[test]
 fn medians_leave_out_what_counts_for_nothing_and_say_what_is_a_bound() {
     let record = Builder::new()

@@ -202,7 +202,7 @@ pub fn counted(number: usize, noun: &str) -> String {
 }
 
 /// Every mark, in the order in which they are explained.
-pub const MARKS: [Mark; 9] = [
+pub const MARKS: [Mark; 10] = [
     Mark::GeneratorLimited,
     Mark::Late,
     Mark::Errors,
@@ -211,6 +211,7 @@ pub const MARKS: [Mark; 9] = [
     Mark::FewEvents,
     Mark::Stalled,
     Mark::Unavailable,
+    Mark::NotMeasured,
     Mark::Warned,
 ];
 
@@ -226,6 +227,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::FewEvents => "few events",
         Mark::Stalled => "machine paused",
         Mark::Unavailable => "not possible here",
+        Mark::NotMeasured => "not measured",
         Mark::Warned => "with a warning",
     }
 }
@@ -253,6 +255,10 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
              intervals wider; a value that stands for itself is a bound; what is said of variation leaves it out."
         }
         Mark::Unavailable => "This machine cannot make the run.",
+        Mark::NotMeasured => {
+            "The lab itself failed (an instrument, the load generator, a folder): the run says nothing about the \
+             subject, and nothing counts it."
+        }
         Mark::Warned => "The load generator warned; its words are in the journal.",
     }
 }

@@ -60,7 +60,8 @@ fn state(one: &ExperimentReport) -> Markup {
             },
             ExperimentState::Partial => p.banner {
                 (one.runs) " of " (one.planned) " planned runs have ended (" (one.rounds) " rounds of "
-                (one.cells.len()) " cells were planned): a time limit cut the others, or the session ended."
+                (one.cells.len()) " cells were planned): a time limit cut the others, the session ended, or \
+                the lab could not measure them."
             },
             ExperimentState::NotBegun => p.banner { "Not begun." },
             ExperimentState::Refused { reason } => p.banner { "Not testable here: " (reason) },

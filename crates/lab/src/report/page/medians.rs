@@ -62,14 +62,25 @@ pub(super) fn failures(one: &ExperimentReport, anchor: &str) -> Markup {
     let failed: Vec<&CellReport> = one.cells.iter().filter(|cell| cell.failed > 0).collect();
     let untestable: Vec<&CellReport> =
         one.cells.iter().filter(|cell| cell.not_testable.is_some()).collect();
+    let unmeasured: Vec<&CellReport> =
+        one.cells.iter().filter(|cell| !cell.unmeasured.is_empty()).collect();
     html! {
-        @if !failed.is_empty() || !untestable.is_empty() {
-            (heading(3, anchor, "Failed, or not testable here"))
+        @if !failed.is_empty() || !untestable.is_empty() || !unmeasured.is_empty() {
+            (heading(3, anchor, "Failed, not measured, or not testable here"))
             ul {
                 @for cell in failed {
                     li {
                         (name(cell)) ": " (cell.failed) " of " (cell.runs) " runs failed: "
                         @for (at, reason) in cell.failures.iter().enumerate() {
+                            @if at > 0 { "; " }
+                            (reason)
+                        }
+                    }
+                }
+                @for cell in unmeasured {
+                    li {
+                        (name(cell)) ": runs that count nowhere, because the lab itself failed: "
+                        @for (at, reason) in cell.unmeasured.iter().enumerate() {
                             @if at > 0 { "; " }
                             (reason)
                         }

@@ -131,6 +131,13 @@ pub(in crate::cli) fn verdict(outcome: &SessionOutcome) -> anyhow::Result<()> {
         let ids: Vec<&str> = refused.iter().map(|(id, _)| id.as_str()).collect();
         bail!("{} could not be run: the report says why", ids.join(", "));
     }
+    if let (runs @ 1.., Some(why)) = outcome.unmeasured() {
+        bail!(
+            "the lab failed in {}: {why}; 'drover lab run --resume {}' tries again",
+            counted(runs, "run"),
+            outcome.folder.display()
+        );
+    }
     match outcome.failures() {
         (0, _) => Ok(()),
         (failed, runs) => bail!("{failed} of {runs} runs failed: the report says why"),

@@ -104,8 +104,10 @@ impl ProgressPrinter<'_> {
                     (words::cell(&run.sample.cell, &planned.experiment), run.sample.round);
                 match (&self.bar, &run.sample.failure) {
                     (_, Some(why)) => {
+                        // Of a run in which the lab itself failed, the reason begins with "not measured".
+                        let failed = if run.is_measured() { "failed: " } else { "" };
                         self.line(&format!(
-                            "{done}/{of} {id}: {cell}, round {round}: failed: {why}"
+                            "{done}/{of} {id}: {cell}, round {round}: {failed}{why}"
                         ));
                     }
                     (None, None) => self.line(&format!("{done}/{of} {id}: {cell}, round {round}")),
