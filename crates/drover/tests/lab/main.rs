@@ -1,5 +1,6 @@
 //! The laboratory from outside: whole sessions with real servers and loads, made tiny.
 
+mod bytes;
 mod cell;
 mod compare;
 mod ends;

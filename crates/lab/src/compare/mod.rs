@@ -20,6 +20,7 @@ use crate::analysis::decision::holm::holm;
 use crate::claims::RATIO_MARGIN;
 use crate::claims::family::FALSE_ALARMS;
 use crate::model::{Cell, Mark, Sample};
+use crate::path_text::escaped;
 use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::model::experiment::{self, MetricReport};
 use crate::report::model::words;
@@ -167,7 +168,7 @@ pub fn metrics(base: &SessionRecord, others: &[SessionRecord]) -> BTreeSet<Strin
 fn identity(record: &SessionRecord) -> SessionIdentity {
     let environment = record.measured.first().map(|one| &one.header.environment);
     SessionIdentity {
-        folder: record.folder.display().to_string(),
+        folder: escaped(&record.folder),
         began: words::utc(record.session.began),
         preset: record.session.preset.clone(),
         version: record.session.version.clone(),

@@ -14,6 +14,7 @@ pub mod vendor;
 use std::path::{Path, PathBuf};
 
 use crate::journal::{JournalError, write_whole};
+use crate::path_text::in_url;
 use crate::record::SessionRecord;
 use model::Report;
 
@@ -51,7 +52,7 @@ pub fn write(
         write_text(&path, &page::render(&report))?;
         return Ok(path);
     };
-    let [own, newest] = page::render_both(&report, &name.to_string_lossy());
+    let [own, newest] = page::render_both(&report, &in_url(name));
     write_text(&path, &own)?;
     let path = above.join(PAGE);
     write_text(&path, &newest)?;

@@ -20,6 +20,7 @@ use crate::instrument::stages::StageTrace;
 use crate::instrument::{self, Instrument, Readings, events};
 use crate::journal;
 use crate::model::{Cell, Level, Mark};
+use crate::path_text::utf8;
 use crate::placement::Placement;
 use crate::plan::estimate::RunPhases;
 use crate::plan::limits::{connections, descriptors, pipe_descriptors, wanted_processors};
@@ -69,6 +70,9 @@ impl Session<'_> {
         let kinds = self.experiment.instruments();
         let trace = work.path().join("trace");
         let counters = work.path().join("counters");
+        for path in [work.path(), &self.options.drover] {
+            utf8(path).map_err(Failure::not_measured)?;
+        }
         let guard = std::sync::Arc::clone(&self.guard);
         let mut scene = Scene {
             drover: &self.options.drover,
@@ -90,6 +94,7 @@ impl Session<'_> {
         scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));
         let mut site = self.store.open(&pools, &scene).map_err(Failure::of_lab)?;
         let root = site.as_ref().map(|site| site.root.clone());
+        root.as_deref().map_or(Ok(""), utf8).map_err(Failure::not_measured)?;
         scene.root = root.as_deref();
         let one = One { session: self, scene: &scene, cell, subject, kinds: &kinds, pools: &pools };
         match subject.kind() {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use crate::digits::three_digits;
+use crate::path_text::{escaped, from_url, in_url, utf8};
 
 /// How many entries of a folder are read at most, and for how long.
 const MOST_ENTRIES: usize = 1_000_000;
@@ -52,7 +54,7 @@ pub struct SampledFiles {
 
 impl SampledFiles {
     /// Samples the regular files below `root` that a server shows: those with names that do not begin with a dot, and
-    /// those of `/.well-known`. Leaves out names that are not UTF-8, links, and empty files.
+    /// those of `/.well-known`. Leaves out links and empty files.
     ///
     /// # Errors
     /// The text says that the folder cannot be read, or has no file that could be served.
@@ -65,8 +67,9 @@ impl SampledFiles {
     /// # Errors
     /// The errors of [`SampledFiles::of`]; all files are too large.
     pub fn within(root: &Path, seed: u64, bounds: Bounds) -> Result<SampledFiles, String> {
-        let told = root.display();
+        let told = escaped(root);
         let canonical = root.canonicalize().map_err(|error| format!("{told}: {error}"))?;
+        utf8(&canonical)?;
         let mut found = Vec::new();
         let is_cut = walk(&canonical, &mut found).map_err(|error| format!("{told}: {error}"))?;
         let all = found.len();
@@ -145,12 +148,12 @@ impl SampledFiles {
         let mut first = None;
         let root = &self.root;
         self.files.retain(|(path, _)| {
-            let path = root.join(decoded(path.trim_start_matches('/')));
+            let path = root.join(from_url(path.trim_start_matches('/')));
             let read = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
             match read {
                 Ok(_) => true,
                 Err(error) => {
-                    first.get_or_insert_with(|| format!("{}: {error}", path.display()));
+                    first.get_or_insert_with(|| format!("{}: {error}", escaped(&path)));
                     false
                 }
             }
@@ -187,11 +190,12 @@ fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<bool> {
         for entry in listed.flatten() {
             entries += 1;
             let name = entry.file_name();
-            let is_shown =
-                |name: &&str| !name.starts_with('.') || (prefix.is_empty() && *name == WELL_KNOWN);
-            let Some(name) = name.to_str().filter(is_shown) else { continue };
+            let is_well_known = prefix.is_empty() && name == WELL_KNOWN;
+            if name.as_bytes().starts_with(b".") && !is_well_known {
+                continue;
+            }
             let Ok(kind) = entry.file_type() else { continue };
-            let path = format!("{prefix}/{}", encoded(name));
+            let path = format!("{prefix}/{}", in_url(&name));
             if kind.is_dir() {
                 folders.push((entry.path(), path));
             } else if kind.is_file()
@@ -208,42 +212,10 @@ fn walk(root: &Path, found: &mut Vec<(String, u64)>) -> io::Result<bool> {
     Ok(false)
 }
 
-/// A name as a part of a path in a URL. All characters but the unreserved ones of RFC 3986 are percent-encoded.
-fn encoded(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                text.push(char::from(byte));
-            }
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
-}
-
-/// The inverse of [`encoded`].
-fn decoded(path: &str) -> String {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some((first, others)) = rest.split_first() {
-        let code = others.get(..2).and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = &others[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = others;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     #[test]
@@ -260,6 +232,7 @@ mod tests {
         write(".hidden/d", 7);
         write(".well-known/f", 800);
         write(".e", 7);
+        fs::write(folder.path().join(OsStr::from_bytes(b"d\xff")), [b'x'; 900]).unwrap();
         write("empty", 0);
         let mut sampled = SampledFiles::of(folder.path(), 1).unwrap();
         let mut files = sampled.files.clone();
@@ -269,26 +242,27 @@ mod tests {
             ("/a%20b/%C3%BCber.html", 500),
             ("/big", 2_000_000),
             ("/c.css", 3000),
+            ("/d%FF", 900),
         ];
         assert_eq!(files, expected.map(|(path, size)| (path.to_owned(), size)));
-        assert_eq!((sampled.quantile(0.5), sampled.quantile(0.9)), (800, 2_000_000));
+        assert_eq!((sampled.quantile(0.5), sampled.quantile(0.9)), (900, 2_000_000));
         let up_to = |largest| {
             SampledFiles::within(folder.path(), 1, Bounds { largest, ..Bounds::default() })
         };
         let small = up_to(3000).unwrap();
-        assert_eq!((small.files.len(), small.larger, small.bytes()), (3, 1, 4300));
+        assert_eq!((small.files.len(), small.larger, small.bytes()), (4, 1, 5200));
         let two = Bounds { files: 2, ..Bounds::default() };
         let two = SampledFiles::within(folder.path(), 1, two).unwrap();
-        assert_eq!((two.files.len(), two.found), (2, 4));
+        assert_eq!((two.files.len(), two.found), (2, 5));
         let why = up_to(400).unwrap_err();
-        assert!(why.contains("all 4 files are larger than 400 B"), "{why}");
+        assert!(why.contains("all 5 files are larger than 400 B"), "{why}");
         let words = sampled.in_words();
-        assert!(words.contains("half of them up to 800 B, 90 % up to 2.00 MB"), "{words}");
-        assert_eq!(sampled.urls().lines().count(), 4);
+        assert!(words.contains("half of them up to 900 B, 90 % up to 2.00 MB"), "{words}");
+        assert_eq!(sampled.urls().lines().count(), 5);
         sampled.take_into_memory().unwrap();
         fs::remove_file(folder.path().join("c.css")).unwrap();
         sampled.take_into_memory().unwrap();
-        assert_eq!(sampled.files.len(), 3);
+        assert_eq!(sampled.files.len(), 4);
         fs::remove_dir_all(folder.path()).unwrap();
         assert!(sampled.take_into_memory().unwrap_err().contains("No such file"));
     }

@@ -15,6 +15,7 @@ mod versus;
 
 use std::path::Path;
 
+use drover_lab::path_text::escaped;
 use drover_lab::spec::{Experiment, Faults, built_in};
 
 use crate::cli::faults::refuse;
@@ -151,11 +152,11 @@ fn experiment(name: &str) -> Result<Result<Experiment, Faults>, UsageError> {
 
 /// The command line, for the record.
 fn command_line() -> Vec<String> {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect()
+    std::env::args_os().map(escaped).collect()
 }
 
 /// The error for a folder without a session.
 fn no_session(folder: &Path) -> anyhow::Error {
-    let folder = folder.display();
+    let folder = escaped(folder);
     UsageError::new(format!("there is no session in {folder}: run 'drover lab' first")).into()
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use drover_lab::path_text::escaped;
 use drover_lab::record::SessionRecord;
 
 use crate::cli::stdout::stdout;
@@ -23,5 +24,5 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let record = SessionRecord::read(&folder)?;
     let page =
         drover_lab::report::write(&folder, None, &record).context("cannot write the report")?;
-    Ok(writeln!(stdout(), "Report: {}", page.display())?)
+    Ok(writeln!(stdout(), "Report: {}", escaped(page))?)
 }

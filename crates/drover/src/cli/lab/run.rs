@@ -15,7 +15,7 @@ use drover_lab::spec::experiment::QUICK;
 use super::OUT;
 use super::guest;
 use super::session::live::Live;
-use super::session::{conclude, conduct, settings, verdict};
+use super::session::{conclude, conduct, expect_utf8, settings, verdict};
 use crate::cli::auto_or::OnOff;
 use crate::cli::count;
 use drover_usage::UsageError;
@@ -151,8 +151,8 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         )
         .into());
     }
-    let live = args.live.map(|listen| Live::start(&out, listen)).transpose()?;
     let mut settings = settings(out, args.pools, args.force)?;
+    let live = args.live.map(|listen| Live::start(&settings.out, listen)).transpose()?;
     // It is ended when the session has.
     let guest = args.vm.then(|| guest::boot(&settings.out)).transpose()?;
     settings.guest = guest.as_ref().map(|guest| guest.socket().to_owned());
@@ -202,6 +202,7 @@ fn resumed(
 ) -> anyhow::Result<(Session, PathBuf)> {
     let place = folder.or(args.out.as_deref()).unwrap_or(Path::new(OUT));
     let folder = drover_lab::session::newest(place).ok_or_else(|| super::no_session(place))?;
+    expect_utf8("--resume", &folder)?;
     let rounds = args.repeats.map(NonZeroU32::get);
     let session = Session::resume(&folder, rounds, args.budget, limits)
         .map_err(|why| UsageError::new(format!("{}: {why}", folder.display())))?;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, ensure};
 use drover_lab::decide::fit::Wanted;
 use drover_lab::journal::Environment;
+use drover_lab::path_text::{escaped, utf8};
 use drover_lab::plan::limits::MachineLimits;
 use drover_lab::report::terminal::wrapped;
 use drover_lab::site::{Bounds, SampledFiles};
@@ -164,15 +165,14 @@ fn scene(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<(TuneContext, 
     let refused = |why: String| UsageError::new(format!("ROOT {why}"));
     let connections = args.connections;
     let root = args.root.canonicalize();
-    let root = root.map_err(|error| refused(format!("{}: {error}", args.root.display())))?;
-    let Some(root) = root.to_str().map(str::to_owned) else {
-        return Err(refused(format!("{}: its name is not UTF-8", args.root.display())).into());
-    };
+    let root = root.map_err(|error| refused(format!("{}: {error}", escaped(&args.root))))?;
+    let root = utf8(&root).map_err(refused)?.to_owned();
     if let Some(list) = &args.urls {
-        let wrong = |error| UsageError::new(format!("--urls {}: {error}", list.display()));
-        let urls = list.canonicalize().map_err(wrong)?.display().to_string();
-        let load =
-            format!("{connections} connections ask {root} for what {} lists", list.display());
+        let told = escaped(list);
+        let wrong = |why: String| UsageError::new(format!("--urls {told}: {why}"));
+        let urls = list.canonicalize().map_err(|error| wrong(error.to_string()))?;
+        let urls = utf8(&urls).map_err(wrong)?.to_owned();
+        let load = format!("{connections} connections ask {root} for what {told} lists");
         return Ok((
             TuneContext { processors, root, urls, order: None, connections, bytes: None },
             load,
@@ -261,6 +261,7 @@ impl Folder {
     fn create() -> anyhow::Result<Folder> {
         let name = format!("drover-tune-{}-{:x}", std::process::id(), rand::random::<u64>());
         let path = std::env::temp_dir().join(name);
+        utf8(&path).map_err(|why| UsageError::new(format!("{why}; TMPDIR names another place")))?;
         let made = fs::DirBuilder::new().mode(0o700).create(&path);
         made.with_context(|| {
             format!("cannot make {}; TMPDIR names another place", path.display())

@@ -12,6 +12,7 @@ use crate::compare::{cells, ratio};
 use crate::hash::hash_bytes;
 use crate::journal::Environment;
 use crate::model::{Cell, Sample};
+use crate::path_text::escaped;
 use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::model::experiment::{self, MetricReport};
 use crate::report::model::words;
@@ -71,7 +72,7 @@ impl HistoryEntry {
     /// A session without runs, and one of which runs are missing, with the remedy: its medians would not be
     /// those that it has in the end.
     pub fn of(record: &SessionRecord) -> Result<HistoryEntry, String> {
-        let folder = record.folder.display();
+        let folder = escaped(&record.folder);
         let Some(first) = record.measured.first() else {
             return Err(format!("{folder}: no experiment of this session has begun"));
         };
@@ -86,7 +87,7 @@ impl HistoryEntry {
         Ok(HistoryEntry {
             schema: SCHEMA.to_owned(),
             id: hash_bytes(format!("{} {}", session.began, session.seed).as_bytes()),
-            name: name.to_string_lossy().into_owned(),
+            name: escaped(name),
             began: session.began,
             preset: session.preset.clone(),
             version: session.version.clone(),

@@ -79,7 +79,7 @@ fn render_at(folder: &str, report: &Report, data: &str) -> String {
 }
 
 /// Two versions of the page: one for the session's folder, and one for the folder above it. `folder` is the name of
-/// the session's folder.
+/// the session's folder, as a part of a URL.
 pub(super) fn render_both(report: &Report, folder: &str) -> [String; 2] {
     let data = data::embed(report);
     ["", &format!("{folder}/")].map(|way| render_at(way, report, &data))

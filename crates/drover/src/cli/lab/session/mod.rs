@@ -6,11 +6,12 @@ mod progress;
 pub(super) mod progress_file;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use drover_lab::analysis::FEWEST_ROUNDS;
 use drover_lab::journal::JournalError;
+use drover_lab::path_text::{escaped, utf8};
 use drover_lab::process::Interrupt;
 use drover_lab::report::model::Report;
 use drover_lab::report::model::words::counted;
@@ -31,18 +32,47 @@ const WIDTH: usize = 80;
 
 /// The settings of a session of this program. SIGINT, SIGTERM and SIGHUP end the session. `out` is the folder of all
 /// sessions. Without `pools`, the pools are a folder in `out`.
+///
+/// # Errors
+/// A folder, or the path of this program, that configuration files cannot name.
 pub(in crate::cli) fn settings(
     out: PathBuf,
     pools: Option<PathBuf>,
     is_forced: bool,
 ) -> anyhow::Result<SessionSettings> {
+    let drover =
+        std::env::current_exe().context("cannot find the path of the drover executable")?;
+    utf8(&drover).map_err(|why| UsageError::new(format!("cannot run this program: {why}")))?;
+    for (flag, folder) in [("--out", Some(&out)), ("--pools", pools.as_ref())] {
+        folder.map_or(Ok(()), |folder| expect_utf8(flag, folder))?;
+    }
     Ok(SessionSettings {
-        drover: std::env::current_exe().context("cannot tell where this program lies")?,
+        drover,
         pools: pools.unwrap_or_else(|| out.join(POOLS)),
         out,
         is_forced,
         interrupt: Interrupt::on_signals()?,
         guest: None,
+    })
+}
+
+/// Refuses a folder of sessions whose path is not UTF-8: servers find their files by text.
+///
+/// # Errors
+/// The flag with the path.
+pub(super) fn expect_utf8(flag: &str, folder: &Path) -> anyhow::Result<()> {
+    utf8(&resolved(folder)?)
+        .map(drop)
+        .map_err(|why| UsageError::new(format!("{flag}: {why}: use another folder")).into())
+}
+
+/// The absolute path of a folder without links, even if the folder does not exist yet.
+fn resolved(folder: &Path) -> anyhow::Result<PathBuf> {
+    let folder = std::path::absolute(folder).with_context(|| escaped(folder))?;
+    let there = folder.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    Ok(match there {
+        Some((part, resolved)) => resolved.join(folder.strip_prefix(part)?),
+        None => folder,
     })
 }
 
