@@ -1,5 +1,5 @@
 //! Values as users write them on command lines and in files: lengths of time, amounts of memory, counts;
-//! and [`UsageError`], the error for a command that cannot be carried out.
+//! [`UsageError`], the error for a command that cannot be carried out, and [`printable`] text.
 //!
 //! Text in, values out: no I/O, and no knowledge of the commands that use it.
 //!
@@ -15,5 +15,7 @@ pub mod count;
 pub mod duration;
 mod error;
 pub mod size;
+mod terminal;
 
 pub use error::UsageError;
+pub use terminal::printable;

@@ -28,7 +28,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use drover_server::log;
-use drover_usage::UsageError;
+use drover_usage::{UsageError, printable};
 
 /// Serve files, load servers, and measure which way of waiting for I/O wins on this machine.
 #[derive(Debug, Parser)]
@@ -131,8 +131,11 @@ fn report_failure(error: &anyhow::Error) -> ExitCode {
     }
 }
 
+/// Prints an error in one line. It may quote anything that was read, and so nothing in it is left for the terminal to
+/// obey.
 fn complain(message: &str) {
-    log::write_line(format!("drover: {}\n", message.replace('\n', " ")).as_bytes());
+    let message = message.replace('\n', " ");
+    log::write_line(format!("drover: {}\n", printable(&message)).as_bytes());
 }
 
 /// Sends the log to stderr: stdout belongs to results.

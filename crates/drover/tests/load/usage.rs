@@ -15,6 +15,40 @@ pub(crate) fn refused(arguments: &[&str], mentions: &[&str]) {
 
 const URL: &str = "http://127.0.0.1:9/";
 
+/// What a message quotes may come from anywhere: nothing in it is for a terminal to obey.
+#[test]
+fn no_message_has_control_characters() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name).to_str().unwrap().to_owned()
+    };
+    let bad = "\u{1b}[31m\u{9b}2J\u{7}\u{202e}";
+    let har =
+        r#"{"log": {"entries": [{"request": {"method": "G\u001b[31mT", "url": "http://a/"}}]}}"#;
+    let har = file("har", har);
+    let list = file("urls", &format!("ftp://{bad}/\n"));
+    let named = file(bad, "nothing");
+    for arguments in [
+        &["--from-har", &har][..],
+        &["--from-har", &named],
+        &["--urls", &list],
+        &["--curl", &format!("curl http://a -{bad}")],
+        &["--curl", &format!("curl 'http://a/{bad}'")],
+        &[&format!("http://a/{bad}")],
+        &["-H", bad, URL],
+        &["-X", bad, URL],
+        &[&format!("--{bad}"), URL],
+        &["--order", bad, URL],
+    ] {
+        let output = drover(&[&["load"], arguments].concat()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(2), 1), "{stderr:?}");
+        let obeyed = |letter: char| letter.is_control() || letter == '\u{202e}';
+        assert!(!stderr.trim_end().contains(obeyed), "{arguments:?}: {stderr:?}");
+    }
+}
+
 #[test]
 fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load"], &["<URL>"]);

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use drover_usage::printable;
+
 use crate::output::result::{Distribution, LoadResult};
 
 /// Writes the summary of `result`.
@@ -9,7 +11,7 @@ use crate::output::result::{Distribution, LoadResult};
 /// # Errors
 /// What `out` says.
 pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", result.target)?;
+    writeln!(out, "{}", printable(&result.target))?;
     writeln!(out, "  {}, {:.2} s", result.setting, result.duration_s)?;
     writeln!(out)?;
     if result.connect_us.is_some() {
@@ -19,7 +21,7 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     print_counts(out, result)?;
     print_client(out, result)?;
     for warning in &result.warnings {
-        writeln!(out, "  warning: {warning}")?;
+        writeln!(out, "  warning: {}", printable(warning))?;
     }
     Ok(())
 }
