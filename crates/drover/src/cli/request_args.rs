@@ -179,7 +179,12 @@ impl RequestArgs {
             None if body.is_empty() => RequestMethod::default(),
             None => "POST".parse().map_err(UsageError::new)?,
         };
-        let content = Arc::new(RequestContent { method, fields: self.fields.clone(), body });
+        let content = Arc::new(RequestContent {
+            method,
+            fields: self.fields.clone(),
+            body,
+            is_whole_head: false,
+        });
         let request = |url| RequestTemplate { url, content: Arc::clone(&content) };
         Ok((urls.into_iter().map(request).collect(), weights))
     }

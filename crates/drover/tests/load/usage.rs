@@ -76,6 +76,7 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", URL, "--dispatch", "kqueue"], &["--dispatch", "epoll"]);
     refused(&["load", URL, "--json", "/no/such/directory/x"], &["--json", "No such file"]);
     refused(&["load", URL, "--idle", "4000000000"], &["--idle", "4000000"]);
-    refused(&["idle", "http://a b/"], &["percent-encoded"]);
+    refused(&["idle", "http://a b/"], &["valid host name"]);
+    refused(&["idle", "http://a/b c"], &["percent-encoded"]);
     refused(&["idle", URL, "--every", "0"], &["--every"]);
 }

@@ -147,6 +147,28 @@ fn short_forms_are_understood() {
     assert_eq!((run.number("/replies"), run.number("/client/threads")), (6, 2));
 }
 
+/// As browsers and curl take them.
+#[test]
+fn urls_have_schemes_in_any_case_users_and_names_in_any_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let server = Recorder::start_at(&path);
+    let path = path.to_str().unwrap();
+    for (url, fields) in [
+        ("HTTP://a:80/", &["Host: a"][..]),
+        ("http://m%65:p%40@a:81/", &["Host: a:81", "Authorization: Basic bWU6cEA="]),
+        ("bücher.example", &["Host: xn--bcher-kva.example"]),
+        ("http://[fe80::1%25lo]:81/", &["Host: [fe80::1]:81"]),
+    ] {
+        let run = load(&[url, "--unix", path, "-n", "1", "-c", "1"]);
+        assert_eq!(server.requests().last().unwrap().fields, fields, "{url}");
+        assert!(!run.json.to_string().contains("p%40"), "{}", run.json["command"]);
+    }
+    let own = ["-H", "Authorization: Bearer x"];
+    load(&[&["u:p@a", "--unix", path, "-n", "1", "-c", "1"], &own[..]].concat());
+    assert_eq!(server.requests().last().unwrap().fields, ["Host: a", own[1]]);
+}
+
 /// A line without a weight has the weight 1.
 #[test]
 fn weighted_and_plain_lines_may_be_mixed() {
@@ -221,6 +243,8 @@ fn mistakes_name_the_flag_and_the_remedy() {
     let plain = file("/a\n");
     let plain = plain.path().to_str().unwrap();
     let url = "http://127.0.0.1:9/";
+    refused(&["load", "http://u@v@a/"], &["%40"]);
+    refused(&["load", "http://bü cher/"], &["valid host name"]);
     refused(&["load", "--urls", plain], &["--urls", "line 1", "--target"]);
     refused(&["load", "--urls", "/no/such/file"], &["--urls", "No such file"]);
     refused(&["load", url, "--urls", plain], &["--urls", "[URL]"]);

@@ -216,7 +216,12 @@ impl Command {
         let url = urls::at(&url, server).map_err(tls_remedy)?;
         Ok(RequestTemplate {
             url,
-            content: Arc::new(RequestContent { method, fields: self.fields, body }),
+            content: Arc::new(RequestContent {
+                method,
+                fields: self.fields,
+                body,
+                is_whole_head: false,
+            }),
         })
     }
 }

@@ -116,6 +116,7 @@ fn request(recorded: Recorded, server: Option<&Url>) -> Result<RequestTemplate, 
         method: recorded.method.parse()?,
         fields,
         body: recorded.post_data.map_or(Ok(String::new()), PostData::body)?.into_bytes(),
+        is_whole_head: false,
     };
     let url = urls::at(&recorded.url, server).map_err(tls_remedy)?;
     Ok(RequestTemplate { url, content: Arc::new(content) })

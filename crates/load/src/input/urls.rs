@@ -54,15 +54,11 @@ pub fn at(text: &str, server: Option<&Url>) -> Result<Url, String> {
             false => text.parse(),
         };
     };
-    let here = |path: &str| format!("http://{}{path}", server.authority).parse();
-    if text.starts_with('/') {
-        return here(text);
-    }
-    // Only the path of the URL is used, so its scheme does not matter.
-    match text.strip_prefix("https://") {
-        Some(rest) => format!("http://{rest}").parse().map(|url: Url| url.at(server)),
-        None => text.parse::<Url>().map(|url| url.at(server)),
-    }
+    let url = match text.starts_with('/') {
+        true => Url::at_any_server(&format!("http://{}{text}", server.authority)),
+        false => Url::at_any_server(text),
+    };
+    url.map(|url| url.at(server))
 }
 
 fn weight(word: &str) -> Result<f64, String> {
@@ -93,7 +89,7 @@ mod tests {
     #[test]
     fn a_server_takes_the_place_of_any_other() {
         let server: Url = "http://127.0.0.1:8080/not/this".parse().unwrap();
-        let text = "/a?b\nhttp://x/c\nhttps://x:444/d\nhttps://x";
+        let text = "/a?b\nHTTP://x/c\nhttpS://x:444/d\nhttps://x";
         let expected = ["/a?b", "/c", "/d", "/"].map(|path| format!("http://127.0.0.1:8080{path}"));
         assert_eq!(texts(&parse(text, Some(&server)).unwrap()), expected);
     }

@@ -62,12 +62,20 @@ fn word(text: &str) -> String {
     without_user(text).unwrap_or_else(|| text.to_string())
 }
 
-/// A URL without the user and password before its host (RFC 3986 section 3.2.1); `None`: it has none.
+/// A URL without the user and password before its host (RFC 3986 section 3.2.1); `None`: it has none. Without a
+/// scheme, only `user:password@` is taken for credentials: many other words have an `@`.
 fn without_user(text: &str) -> Option<String> {
-    let (scheme, rest) = text.split_once("://")?;
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains(['/', '?', '#', '@']) => {
+            (&text[..scheme.len() + 3], rest)
+        }
+        _ => ("", text),
+    };
     let authority = rest.split(['/', '?', '#']).next()?;
     let (user, _) = authority.rsplit_once('@')?;
-    Some(format!("{scheme}://{REDACTED}{}", &rest[user.len()..]))
+    let is_word = user.contains(':') && !user.contains([' ', '"', '\'', '{', '\n']);
+    let is_url = !scheme.is_empty() || is_word;
+    is_url.then(|| format!("{scheme}{REDACTED}{}", &rest[user.len()..]))
 }
 
 #[cfg(test)]
@@ -83,6 +91,10 @@ mod tests {
             ("X-Auth-Token: abc", "X-Auth-Token: [redacted]"),
             ("http://me:pw@a:80/b@c?d", "http://[redacted]@a:80/b@c?d"),
             ("http://a/b@c", "http://a/b@c"),
+            ("HTTP://me@a/", "HTTP://[redacted]@a/"),
+            ("me:pw@a/?u=http://b", "[redacted]@a/?u=http://b"),
+            ("@file", "@file"),
+            ("{\"mail\":\"me@a\"}", "{\"mail\":\"me@a\"}"),
             ("Accept: */*", "Accept: */*"),
             ("--connections", "--connections"),
         ] {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::plan::target::Url;
 
-/// A request method: any token (RFC 9110 section 9.1), in capitals as it was written.
+/// A request method: any token (RFC 9110 section 9.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestMethod(String);
 
@@ -13,6 +13,18 @@ impl RequestMethod {
     /// Whether responses have no body, whatever their head says.
     fn is_head(&self) -> bool {
         self.0 == "HEAD"
+    }
+
+    /// The method exactly as `text` has it. Methods are case-sensitive: `get` is not `GET`.
+    ///
+    /// # Errors
+    /// One line, if `text` is not a method that requests can have.
+    pub fn as_written(text: &str) -> Result<RequestMethod, String> {
+        match text {
+            "CONNECT" => Err("CONNECT makes a tunnel, which carries no requests".to_string()),
+            token if is_token(token) => Ok(RequestMethod(token.to_string())),
+            _ => Err(format!("'{text}' is no method: write one like GET or POST")),
+        }
     }
 
     /// Whether a request says how long its body is, even if it has none (RFC 9110 section 8.6).
@@ -34,11 +46,9 @@ impl std::str::FromStr for RequestMethod {
         // All standard methods are in capitals; others are as they are written.
         let capitals = text.to_ascii_uppercase();
         let known = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"];
-        match text {
-            _ if known.contains(&&capitals[..]) => Ok(RequestMethod(capitals)),
-            "CONNECT" => Err("CONNECT makes a tunnel, which carries no requests".to_string()),
-            token if is_token(token) => Ok(RequestMethod(token.to_string())),
-            _ => Err(format!("'{text}' is no method: write one like GET or POST")),
+        match known.contains(&&capitals[..]) {
+            true => Ok(RequestMethod(capitals)),
+            false => RequestMethod::as_written(text),
         }
     }
 }
@@ -48,10 +58,31 @@ impl std::str::FromStr for RequestMethod {
 pub struct RequestContent {
     /// The method.
     pub method: RequestMethod,
-    /// Header fields, `Name: value`, beside Host and Content-Length.
+    /// Header fields, `Name: value`, in the order in which they are sent.
     pub fields: Vec<String>,
-    /// The body, sent with a Content-Length field unless it is empty.
+    /// The body.
     pub body: Vec<u8>,
+    /// Whether `fields` are all of the head. Otherwise Host, the Authorization of the URL's user, and the
+    /// Content-Length of a body are sent too, unless `fields` has its own Host or Authorization.
+    pub is_whole_head: bool,
+}
+
+impl RequestContent {
+    /// Puts `fields` in place of the fields of the same names.
+    pub fn override_fields(&mut self, fields: &[String]) {
+        let is_given = |own: &String| fields.iter().any(|it| same_name(it, name(own)));
+        self.fields.retain(|own| !is_given(own));
+        for field in fields {
+            // RFC 9110 section 7.2: Host is best sent first.
+            let at = if same_name(field, "host") { 0 } else { self.fields.len() };
+            self.fields.insert(at, field.clone());
+        }
+    }
+
+    /// Whether `fields` has one called `name`.
+    fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| same_name(field, name))
+    }
 }
 
 /// One request that can be sent again and again.
@@ -66,16 +97,20 @@ pub struct RequestTemplate {
 impl RequestTemplate {
     /// The bytes that are sent.
     pub(crate) fn prepare(&self) -> Prepared {
-        let RequestContent { method, fields, body } = &*self.content;
+        let RequestContent { method, fields, body, is_whole_head } = &*self.content;
         let mut head = format!("{} {} HTTP/1.1\r\n", method.0, self.url.path);
-        if !fields.iter().any(|field| name(field).eq_ignore_ascii_case("host")) {
+        if !is_whole_head && !self.content.has("host") {
             head += &format!("Host: {}\r\n", self.url.authority);
+        }
+        let basic = self.url.basic().filter(|_| !is_whole_head);
+        if let Some(basic) = basic.filter(|_| !self.content.has("authorization")) {
+            head += &format!("Authorization: Basic {basic}\r\n");
         }
         for field in fields {
             head += field;
             head += "\r\n";
         }
-        if !body.is_empty() || method.has_body() {
+        if !is_whole_head && (!body.is_empty() || method.has_body()) {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
         head += "\r\n";
@@ -106,11 +141,17 @@ impl Prepared {
     }
 }
 
-fn name(field: &str) -> &str {
+/// The name of a field.
+pub(crate) fn name(field: &str) -> &str {
     field.split(':').next().unwrap_or_default()
 }
 
-fn is_token(text: &str) -> bool {
+fn same_name(field: &str, other: &str) -> bool {
+    name(field).eq_ignore_ascii_case(other)
+}
+
+/// Whether `text` may be a method or the name of a field (RFC 9110 section 5.6.2).
+pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
@@ -144,6 +185,7 @@ mod tests {
                 method: method.parse().unwrap(),
                 fields: fields.iter().map(|field| parse_field(field).unwrap()).collect(),
                 body: body.as_bytes().to_vec(),
+                is_whole_head: false,
             }),
         };
         let prepared = request.prepare();
@@ -169,6 +211,30 @@ mod tests {
             format!("PUT /b?c HTTP/1.1\r\n{host}Content-Length: 0\r\n\r\n")
         );
         assert_eq!(bytes("purge", &[], ""), format!("purge /b?c HTTP/1.1\r\n{host}\r\n"));
+    }
+
+    #[test]
+    fn the_user_of_a_url_is_sent_unless_a_field_is() {
+        let sent = |fields: &[&str]| {
+            let fields = fields.iter().map(|field| (*field).to_string()).collect();
+            let content = RequestContent { fields, ..RequestContent::default() };
+            let url = "http://me:pw@a/".parse().unwrap();
+            let bytes = RequestTemplate { url, content: Arc::new(content) }.prepare().bytes;
+            String::from_utf8(bytes).unwrap()
+        };
+        let begin = "GET / HTTP/1.1\r\nHost: a\r\n";
+        assert_eq!(sent(&[]), format!("{begin}Authorization: Basic bWU6cHc=\r\n\r\n"));
+        let own = "authorization: Bearer x";
+        assert_eq!(sent(&[own]), format!("{begin}{own}\r\n\r\n"));
+    }
+
+    #[test]
+    fn fields_take_the_place_of_those_of_their_names() {
+        let of = |fields: &[&str]| fields.iter().map(|it| (*it).to_string()).collect::<Vec<_>>();
+        let fields = of(&["A: 1", "host: x", "B: 2", "a: 3"]);
+        let mut content = RequestContent { fields, ..RequestContent::default() };
+        content.override_fields(&of(&["a: 4", "Host: y", "A: 5", "C: 6"]));
+        assert_eq!(content.fields, of(&["Host: y", "B: 2", "a: 4", "A: 5", "C: 6"]));
     }
 
     #[test]
