@@ -137,6 +137,12 @@ impl Default for MechanismOptions {
 /// `EP_MAX_EVENTS` of Linux: `INT_MAX / sizeof(struct epoll_event)`.
 const EVENTS_MOST: usize = i32::MAX as usize / 12;
 
+/// The bytes of a buffer that a completion mechanism lends the kernel.
+pub(crate) const RECEIVE_BUFFER_SIZE: usize = 8 * 1024;
+
+/// The fewest such buffers that a bound on their memory leaves: those of a turn with a few requests.
+const RECEIVE_BUFFERS_LEAST: u16 = 16;
+
 /// The most buffers that a ring of provided buffers has (io_uring_register_buf_ring(3)).
 const RECEIVE_BUFFERS_MOST: u16 = 1 << 15;
 
@@ -163,6 +169,18 @@ impl MechanismOptions {
     #[must_use]
     pub const fn with_receive_buffers(self, receive_buffers: u16) -> MechanismOptions {
         MechanismOptions { receive_buffers, ..self }
+    }
+
+    /// Lets a completion mechanism lend the kernel buffers of at most `bytes` bytes together, as far as that is possible, and
+    /// no more buffers than it lends otherwise.
+    #[must_use]
+    pub const fn with_receive_memory(self, bytes: u64) -> MechanismOptions {
+        let fit = bytes / RECEIVE_BUFFER_SIZE as u64;
+        let mut buffers = self.receive_buffers;
+        while buffers > RECEIVE_BUFFERS_LEAST && buffers as u64 > fit {
+            buffers /= 2;
+        }
+        MechanismOptions { receive_buffers: buffers, ..self }
     }
 
     /// Sets the parts of the /dev/poll patch that `devpoll` models.
@@ -277,5 +295,23 @@ impl fmt::Debug for Mechanism {
             .field("name", &self.name)
             .field("features", &self.features)
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receive_buffers_fit_their_memory_as_far_as_they_can() {
+        let options = MechanismOptions::default();
+        let buffers = |bytes| options.with_receive_memory(bytes).receive_buffers;
+        assert_eq!(
+            [0, 1 << 20, 3 << 20, 8 << 20, u64::MAX].map(buffers),
+            [16, 128, 256, 1024, 1024]
+        );
+        assert!(options.with_receive_memory(0).check().is_ok());
+        let few = options.with_receive_buffers(2).with_receive_memory(0);
+        assert_eq!(few.receive_buffers, 2);
     }
 }

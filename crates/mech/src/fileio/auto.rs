@@ -36,10 +36,6 @@ pub(crate) static AUTO: Backend = Backend {
 /// How many bytes one look at the page cache covers at most.
 const WINDOW: u64 = 16 << 20;
 
-/// How many pipes a worker has for large parts at most. Ten more pipes saved nothing more. All pipes of
-/// an unprivileged user together may hold 64 MiB (pipe(7), `pipe-user-pages-soft`).
-const PIPES: usize = 4;
-
 /// How many sends may follow one look at the page cache before the next look. [`FileIo::forget_cached`]
 /// ends this trust after about a second. The kernel evicts the least recently used pages first, and so
 /// hardly those of a file that is sent this often.
@@ -99,7 +95,9 @@ impl FileIo for Auto {
         }
         if let Some(len) = self.cached_len(transfer.file, transfer.offset, transfer.len) {
             let transfer = Transfer { len, ..transfer };
-            if len.min(transfer.at_once) < PIPE_SIZE as u64 || !self.large.has_pipe(PIPES) {
+            if len.min(transfer.at_once) < PIPE_SIZE as u64
+                || !self.large.has_pipe(self.options.pipes)
+            {
                 return self.cached.send(transfer);
             }
             if self.options.timed {
@@ -217,6 +215,7 @@ mod tests {
     use rustix::fs::Advice;
 
     use super::*;
+    use crate::fileio::PIPES;
 
     const LEN: usize = 300_000;
 

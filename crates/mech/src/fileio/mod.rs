@@ -120,6 +120,9 @@ pub struct FileIoOptions {
     /// Whether to announce the next step of a file to the kernel while the current one is read
     /// (posix_fadvise(2), `WILLNEED`). Backends that bypass the page cache ignore this setting.
     pub advise_next: bool,
+    /// How many pipes of 1 MiB each worker may have for large parts of files in the page cache; 0: none is sent by a pipe.
+    /// For `auto`.
+    pub pipes: usize,
     /// The bound on the memory for reads of all connections. Clones of these options share the bound.
     pub read_memory: Arc<ReadMemory>,
     /// What the backends count. Clones of these options share the counters.
@@ -127,6 +130,10 @@ pub struct FileIoOptions {
     /// The process' reading threads. Clones of these options share the threads.
     pool: Arc<OnceLock<Arc<ReadPool>>>,
 }
+
+/// The default of [`FileIoOptions::pipes`]. Ten more pipes saved nothing more. All pipes of an unprivileged user together may
+/// hold 64 MiB (pipe(7), `pipe-user-pages-soft`).
+const PIPES: usize = 4;
 
 /// The default of [`FileIoOptions::read_memory`], in bytes.
 const READ_MEMORY: u64 = 64 << 20;
@@ -148,6 +155,7 @@ impl FileIoOptions {
             timed: false,
             cached_at_once: true,
             advise_next: false,
+            pipes: PIPES,
             read_memory: ReadMemory::of(READ_MEMORY),
             counts: Arc::default(),
             pool: Arc::default(),
@@ -191,6 +199,13 @@ impl FileIoOptions {
     #[must_use]
     pub fn with_read_memory(self, read_memory: Arc<ReadMemory>) -> FileIoOptions {
         FileIoOptions { read_memory, ..self }
+    }
+
+    /// Lets each worker have pipes of at most `bytes` bytes together, and no more pipes than it has otherwise.
+    #[must_use]
+    pub fn with_pipe_memory(self, bytes: u64) -> FileIoOptions {
+        let fit = usize::try_from(bytes / splice::PIPE_SIZE as u64).unwrap_or(usize::MAX);
+        FileIoOptions { pipes: self.pipes.min(fit), ..self }
     }
 
     /// The reading threads, which all clones of these options share. The first call starts the threads.

@@ -26,8 +26,8 @@ const HUNG_AFTER: Duration = Duration::from_secs(1);
 /// How many threads may be started beyond [`OpenPool::threads`], to replace hung ones.
 const HUNG_MOST: usize = 64;
 
-/// How many bytes the queued jobs may take. A job stays in the queue when the client that wanted its
-/// file has gone. Without a bound, clients that ask and leave could fill the memory while a disk hangs.
+/// How many bytes the queued jobs may take unless [`OpenPool::with_queue`] says otherwise. A job stays in the queue when the
+/// client that wanted its file has gone. Without a bound, clients that ask and leave could fill the memory while a disk hangs.
 const QUEUED_BYTES_MOST: usize = 64 << 20;
 
 /// What a queued job takes beside the bytes of its name: itself, and what the allocator adds.
@@ -36,6 +36,8 @@ const JOB_COST: usize = size_of::<Job>() + 32;
 /// The threads of a process that open files. Jobs begin in the order in which they were given.
 pub struct OpenPool {
     threads: usize,
+    /// How many bytes the queued jobs may take.
+    queued_most: usize,
     /// The queue, and behind it the threads; made for the first job.
     shared: OnceLock<Arc<Shared>>,
 }
@@ -109,7 +111,14 @@ impl OpenPool {
     /// replaced.
     #[must_use]
     pub fn new(threads: usize) -> OpenPool {
-        OpenPool { threads, shared: OnceLock::new() }
+        OpenPool { threads, queued_most: QUEUED_BYTES_MOST, shared: OnceLock::new() }
+    }
+
+    /// The pool with a queue of `bytes` bytes.
+    #[must_use]
+    pub fn with_queue(mut self, bytes: usize) -> OpenPool {
+        self.queued_most = bytes;
+        self
     }
 
     /// How many jobs are under way at the same time, hung ones not counted.
@@ -161,7 +170,7 @@ impl OpenPool {
         let shared = self.shared()?;
         let job = Job { root: Arc::clone(root), name, options, results: Arc::clone(results) };
         let mut state = lock(&shared.state);
-        if state.queued_bytes + job.cost() > QUEUED_BYTES_MOST {
+        if state.queued_bytes + job.cost() > self.queued_most {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         state.queued_bytes += job.cost();

@@ -145,6 +145,8 @@ impl Output {
 #[expect(clippy::vec_box)]
 pub(crate) struct BufferPool {
     input_capacity: usize,
+    /// [`super::NetOptions::buffers_kept`].
+    kept: usize,
     inputs: Vec<Box<Input>>,
     /// How many input buffers of full size exist, in the pool and in slots.
     large: usize,
@@ -153,15 +155,14 @@ pub(crate) struct BufferPool {
     outputs_lent: u64,
 }
 
-/// How many buffers the pool keeps. Further buffers, after a burst, go back to the allocator.
-const KEPT: usize = 256;
 /// The largest capacity, in bytes, of an output that the pool keeps.
 const OUTPUT_KEPT_CAPACITY: usize = 64 * 1024;
 
 impl BufferPool {
-    pub(crate) fn new(input_capacity: usize) -> BufferPool {
+    pub(crate) fn new(input_capacity: usize, kept: usize) -> BufferPool {
         BufferPool {
             input_capacity,
+            kept,
             inputs: Vec::new(),
             large: 0,
             outputs: Vec::new(),
@@ -186,7 +187,7 @@ impl BufferPool {
         if self.is_small(&input) {
             return;
         }
-        if self.inputs.len() < KEPT {
+        if self.inputs.len() < self.kept {
             (input.start, input.end) = (0, 0);
             self.inputs.push(input);
         } else {
@@ -213,7 +214,7 @@ impl BufferPool {
     /// A small buffer with the bytes of `parts`, if the pool has no free large buffer and may not keep
     /// another one. So a burst of short messages does not allocate large buffers.
     pub(crate) fn small_of(&self, parts: [&[u8]; 2]) -> Option<Box<Input>> {
-        let scarce = self.inputs.is_empty() && self.large >= KEPT;
+        let scarce = self.inputs.is_empty() && self.large >= self.kept;
         let fits = parts[0].len() + parts[1].len() < self.input_capacity;
         (scarce && fits).then(|| Box::new(Input::of(parts)))
     }
@@ -239,7 +240,7 @@ impl BufferPool {
     pub(crate) fn give_output(&mut self, mut output: Box<Output>) {
         self.outputs_lent -= 1;
         output.reset();
-        if self.outputs.len() < KEPT && output.head.capacity() <= OUTPUT_KEPT_CAPACITY {
+        if self.outputs.len() < self.kept && output.head.capacity() <= OUTPUT_KEPT_CAPACITY {
             self.outputs.push(output);
         }
     }
@@ -248,6 +249,8 @@ impl BufferPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KEPT: usize = 256;
 
     #[test]
     fn input_moves_to_the_front_when_it_runs_out_of_room() {
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn an_input_shrinks_to_what_it_holds_and_grows_again() {
-        let mut pool = BufferPool::new(8);
+        let mut pool = BufferPool::new(8, KEPT);
         let mut input = pool.take_input();
         input.append(b"abcd");
         input.consume(1);
@@ -283,7 +286,7 @@ mod tests {
 
     #[test]
     fn bursts_beyond_what_is_kept_have_small_buffers() {
-        let mut pool = BufferPool::new(8);
+        let mut pool = BufferPool::new(8, KEPT);
         let large: Vec<_> = (0..KEPT).map(|_| pool.take_input()).collect();
         assert_eq!(pool.small_of([b"abc", b"de"]).unwrap().filled(), b"abcde");
         assert!(pool.small_of([b"abcd", b"efgh"]).is_none(), "it would be no small one");

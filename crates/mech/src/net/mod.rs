@@ -136,7 +136,7 @@ impl Net {
             run_queue: VecDeque::new(),
             to_spawn: VecDeque::new(),
             events: Vec::new(),
-            pool: BufferPool::new(options.input_capacity),
+            pool: BufferPool::new(options.input_capacity, options.buffers_kept),
             send_budget: SendBudget::new(options.send_budget),
             budget: 0,
             live: 0,

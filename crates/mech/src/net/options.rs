@@ -46,6 +46,9 @@ pub struct NetOptions {
     pub dispatch: mechanism::MechanismOptions,
     /// The size of an input buffer, in bytes: 1 to 2^30. A message head must fit into one.
     pub input_capacity: usize,
+    /// How many free input buffers, and how many free output buffers, the worker keeps for its next connections. Further ones
+    /// go back to the allocator.
+    pub buffers_kept: usize,
     /// Granularity of deadlines ([`Conn::set_deadline`]); not zero.
     pub timer_resolution: Duration,
     /// For how long before the end of a precise sleep the worker polls for events instead of sleeping: an
@@ -75,6 +78,7 @@ impl NetOptions {
             file_options: fileio::FileIoOptions::default(),
             dispatch: mechanism::MechanismOptions::default(),
             input_capacity: 16 * 1024,
+            buffers_kept: 256,
             timer_resolution: Duration::from_millis(100),
             spin: Duration::ZERO,
             min_wait: Duration::ZERO,
@@ -107,6 +111,12 @@ impl NetOptions {
     #[must_use]
     pub fn with_input_capacity(self, input_capacity: usize) -> NetOptions {
         NetOptions { input_capacity, ..self }
+    }
+
+    /// Sets how many free buffers of each kind the worker keeps.
+    #[must_use]
+    pub fn with_buffers_kept(self, buffers_kept: usize) -> NetOptions {
+        NetOptions { buffers_kept, ..self }
     }
 
     /// Sets the granularity of deadlines.

@@ -14,6 +14,7 @@ use super::in_flight::{NONE, Receive, RequestId, Requests, Sending, Work};
 use crate::fileio::FileIo;
 use crate::key::Key;
 use crate::mechanism::MechanismOptions;
+pub(super) use crate::mechanism::RECEIVE_BUFFER_SIZE as BUFFER_SIZE;
 use crate::net::buffers::Output;
 use crate::net::contract::DispatchCounts;
 use crate::net::options::NetOptions;
@@ -21,9 +22,6 @@ use crate::net::slot::Slot;
 
 /// The size of the submission queue: how many requests one system call submits at most.
 pub(super) const SUBMISSIONS: u32 = 512;
-
-/// Bytes of a provided buffer.
-pub(super) const BUFFER_SIZE: usize = 8 * 1024;
 
 /// The driver's state of one slot.
 #[derive(Clone, Copy)]
@@ -138,7 +136,8 @@ pub(super) fn descriptor(slot: &Slot) -> io::Result<RawFd> {
 
 /// Makes the ring of a driver with `options`, and the ring's buffers.
 pub(super) fn ring(options: &MechanismOptions) -> io::Result<RingWithBuffers> {
-    RingWithBuffers::open(SUBMISSIONS, options.completions, options.receive_buffers, BUFFER_SIZE)
+    let (completions, buffers) = (options.completions, options.receive_buffers);
+    RingWithBuffers::open(SUBMISSIONS, completions, buffers, BUFFER_SIZE)
 }
 
 /// The driver's state of one listener.
