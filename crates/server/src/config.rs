@@ -26,6 +26,7 @@ use drover_usage::UsageError;
 use crate::Supervisor;
 use crate::access_log::AccessLog;
 use crate::auth::Auth;
+use crate::budget::MemoryBudget;
 use crate::hosts::{HostPattern, HostTable};
 use crate::proxies::Proxies;
 use crate::rules::{Cors, ErrorPage, HeaderRule, Redirect};
@@ -179,6 +180,8 @@ pub struct Config {
     pub sandbox: bool,
     /// What a worker may keep of files it has served, in bytes; 0: nothing.
     pub cache: usize,
+    /// The memory that there is for what has no size of its own in this configuration.
+    pub memory: MemoryBudget,
     /// How often a kept file is compared with the file system.
     pub revalidate: Revalidate,
     /// Threads that serve; or processes, under a [`Supervisor`].
@@ -362,6 +365,7 @@ impl Config {
             user: None,
             sandbox: false,
             cache: 64 << 20,
+            memory: MemoryBudget::default(),
             revalidate: Revalidate::default(),
             workers: NonZeroUsize::MIN,
             pin: false,

@@ -53,6 +53,7 @@ use anyhow::{Context, bail};
 mod access_log;
 mod admin;
 mod auth;
+mod budget;
 mod config;
 mod crew;
 mod hosts;
@@ -78,6 +79,7 @@ mod worker;
 
 pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use auth::Auth;
+pub use budget::{MemoryBudget, MemoryUse};
 pub use config::{
     Config, ContentSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS, SiteSettings,
 };

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::ArgMatches;
 use drover_mech::accept::wait_queue::Policy;
 use drover_mech::accept::{self, ObeyedFields};
-use drover_mech::fileio::{self, ReadMemory};
+use drover_mech::fileio;
 use drover_mech::files::open_pool::OpenPool;
 use drover_mech::files::root::{Root, Symlinks};
 use drover_mech::mechanisms::{self, Features, Mechanism};
@@ -24,8 +24,8 @@ use super::stdout::stdout;
 use drover_server::log;
 use drover_server::{
     AccessLog, ChildLimits, Config, ContentSource, HostSite, Inheritance, MechanismAndStrategy,
-    OpenedFiles, Role, SiteSettings, Statistics, StopSignals, Supervisor, WorkerStatistics,
-    be_child, coefficient_of_variation,
+    MemoryUse, OpenedFiles, Role, SiteSettings, Statistics, StopSignals, Supervisor,
+    WorkerStatistics, be_child, coefficient_of_variation,
 };
 use drover_sys::process::activation::passed_sockets;
 use drover_sys::socket::Address;
@@ -36,6 +36,7 @@ mod config;
 mod explain;
 mod flags;
 mod hosts;
+mod memory_flags;
 mod proxy_flags;
 mod reload;
 mod remembered;
@@ -50,6 +51,7 @@ use explain::explain;
 pub(super) use flags::Args;
 use flags::{Advise, CachedReads, Overflow};
 use hosts::SiteFaults;
+use memory_flags::ServerMemory;
 use reload::{Started, reloader};
 use response_flags::described_auth;
 use site_flags::{SiteFlags, UserFiles};
@@ -68,6 +70,7 @@ const RATE_WINDOW_MOST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Runs `drover serve`. `matches` is its command line.
 pub(super) fn run(mut args: Args, matches: &ArgMatches) -> anyhow::Result<()> {
+    drover_sys::process::spare_addresses();
     if let Some(number) = args.as_worker.take() {
         let limits = ChildLimits { user: args.user.clone(), sandbox: !args.no_sandbox };
         let status = be_child(number, limits, |inheritance| set_up_worker(args, inheritance));
@@ -179,6 +182,11 @@ impl Planned {
             // A name service that is away must not keep a worker from being replaced.
             for_workers.replace("user", user.all_numbers().into(), FlagOrigin::Supervisor);
         }
+        let memory = args.server_memory();
+        if let Some(excess) = memory.excess() {
+            warn!("{excess}");
+        }
+        for_workers.replace("memory", memory.word().into(), FlagOrigin::Supervisor);
         let (chosen, why_no_rings) = choose(&args, is_passed)?;
         let (processes, served) = (args.processes, what_is_served(&args));
         let mut config = configuration(args, chosen, &OpenedFiles::default())?;
@@ -268,7 +276,8 @@ fn configuration(
     let (site, hosts) = sites(&args, opened)?;
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
-    let file_options = file_options(&args)?;
+    let memory = args.server_memory();
+    let file_options = file_options(&args, &memory)?;
     if args.accept_by_cpu && !accept.settings.contains(ObeyedFields::BY_CPU) {
         bail!(UsageError::new(format!(
             "--accept-by-cpu: --accept {} has no sockets to choose from; use --accept {}",
@@ -311,12 +320,16 @@ fn configuration(
         defer_accept: args.defer_accept.into(),
         files: args.files.usable()?,
         file_options,
-        openers: (args.stat_threads > 0).then(|| Arc::new(OpenPool::new(args.stat_threads.into()))),
+        openers: (args.stat_threads > 0).then(|| {
+            let queue = memory.budget.of(MemoryUse::OpenQueue) as usize;
+            Arc::new(OpenPool::new(args.stat_threads.into()).with_queue(queue))
+        }),
         noatime: args.noatime,
         advise_sequential: args.advise == Advise::Sequential,
         user: args.user,
         sandbox: !args.no_sandbox,
-        cache: args.cache,
+        cache: memory.cache,
+        memory: memory.budget,
         revalidate: args.revalidate,
         workers,
         pin: args.pin,
@@ -473,7 +486,7 @@ fn check_recording(mechanism: &Mechanism, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn file_options(args: &Args) -> anyhow::Result<fileio::FileIoOptions> {
+fn file_options(args: &Args, memory: &ServerMemory) -> anyhow::Result<fileio::FileIoOptions> {
     let advise_next = args.advise == Advise::Willneed;
     if let Some(backend) = args.files.0.filter(|backend| advise_next && backend.past_cache) {
         bail!(UsageError::new(format!(
@@ -485,16 +498,7 @@ fn file_options(args: &Args) -> anyhow::Result<fileio::FileIoOptions> {
     let mut options = fileio::FileIoOptions::new(args.read_ahead, args.read_threads.into());
     options.advise_next = advise_next;
     options.cached_at_once = args.cached_reads == CachedReads::AtOnce;
-    options.read_memory = match args.read_memory {
-        Some(bytes) if (bytes as u64) < ReadMemory::LEAST => {
-            let least = ReadMemory::LEAST / 1024;
-            bail!(UsageError::new(format!(
-                "--read-memory {bytes}: two reads need more; use {least}K or more"
-            )));
-        }
-        Some(bytes) => ReadMemory::of(bytes as u64),
-        None => ReadMemory::of_process(if args.processes { args.workers().get() } else { 1 }),
-    };
+    options.read_memory = memory.read_memory()?;
     Ok(options)
 }
 

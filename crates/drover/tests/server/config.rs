@@ -96,7 +96,7 @@ fn the_command_line_wins_and_replaces_lists() {
     assert_eq!(line("listen"), expected("listen = [\"127.0.0.3:0\"]", "command line"));
     assert_eq!(line("workers"), expected("workers = 2", "command line"));
     assert_eq!(line("pin"), expected("pin = false", "drover.toml:4"));
-    assert_eq!(line("cache"), expected("cache = \"64M\"", "default"));
+    assert_eq!(line("cache"), expected("cache = \"auto\"", "default: takes 64 MiB per worker"));
     assert_eq!(line("dispatch"), expected("dispatch = \"poll\"", "command line"));
     assert!(line("accept").1.starts_with("default: takes "), "{told}");
 }

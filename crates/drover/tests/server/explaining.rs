@@ -53,6 +53,7 @@ fn every_axis_is_explained_on_eighty_columns() {
         "defer-accept",
         "files",
         "cache",
+        "memory",
         "workers",
         "descriptors",
         "tuned",

@@ -27,6 +27,7 @@ mod hosts;
 mod limits;
 mod logging;
 mod matrix;
+mod memory;
 mod methods;
 mod names;
 mod opening;

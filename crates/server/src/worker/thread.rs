@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use crate::Config;
 use crate::access_log::{self, AccessLogger, LoggedBy};
 use crate::auth::VerifiedTags;
+use crate::budget::MemoryUse;
 use crate::hosts::NamedSites;
 use crate::respond::extras::Extras;
 use crate::respond::site::{Limits, Site, TimeOuts};
@@ -270,14 +271,17 @@ fn sweep_kept_files<'n, F: Future<Output = ()>>(
 
 fn net_options(config: &Config) -> NetOptions {
     let mut options = NetOptions::new(config.mechanism);
-    options.dispatch = config.dispatch;
-    options.file_options = config.file_options.clone();
+    let memory = &config.memory;
+    options.dispatch = config.dispatch.with_receive_memory(memory.of(MemoryUse::ReceiveBuffers));
+    let files = config.file_options.clone();
+    options.file_options = files.with_pipe_memory(memory.of(MemoryUse::Pipes));
     // Each worker's own, as all that it counts.
     options.file_options.counts = Arc::default();
     options.file_options.timed = config.trace.is_some()
         || config.access_log.as_ref().is_some_and(|log| log.form.has_stages());
     let of_proxies = if config.proxies.protocol { proxy_protocol::NEEDED_MOST } else { 0 };
     options.input_capacity = config.head_limits.head.max(of_proxies);
+    options.buffers_kept = memory.buffers_kept(options.input_capacity);
     options.min_rate = config.min_rate;
     options.send_budget = config.send_budget;
     options.min_wait = config.min_wait;

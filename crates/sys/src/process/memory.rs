@@ -1,59 +1,44 @@
-//! How much memory this process may use, and how much a process has.
-
-use std::path::Path;
-
-use rustix::process::Resource;
-
-/// The memory that this process may use, in bytes: the smallest of the machine's memory, the limits of the
-/// process' cgroup and of the cgroups above it (version 2, `memory.max`; version 1,
-/// `memory.limit_in_bytes`), and `RLIMIT_AS`. `None` if the kernel tells none of these.
-#[must_use]
-pub fn memory_limit() -> Option<u64> {
-    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
-    let addresses = super::limits::limit(Resource::As).soft;
-    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let cgroup = cgroup_limit(Path::new("/sys/fs/cgroup"), &cgroups);
-    [machine, addresses, cgroup].into_iter().flatten().min()
-}
+//! How much memory a process has, and how the allocator of this one uses addresses.
 
 /// The memory of a process that is in the machine's memory now, in bytes, shared pages included: the second number of
 /// `/proc/PROCESS/statm` (proc_pid_statm(5)). `None` if there is no such process.
 #[must_use]
 pub fn resident_memory(process: u32) -> Option<u64> {
+    pages(&process.to_string(), 1)
+}
+
+/// The addresses that this process has mapped, in bytes: what `RLIMIT_AS` limits. `None` if /proc cannot be read.
+#[must_use]
+pub fn mapped_memory() -> Option<u64> {
+    pages("self", 0)
+}
+
+/// A number of `/proc/PROCESS/statm`, in bytes.
+fn pages(process: &str, number: usize) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    let pages: u64 = text.split(' ').nth(number)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// `MemTotal` of proc_meminfo(5).
-fn total(meminfo: &str) -> Option<u64> {
-    let text = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// The smallest limit of the groups that `cgroups` (`/proc/self/cgroup`) names, and of the groups above
-/// them, in bytes. In a container the names may belong to another mount: a group that does not exist
-/// counts as one without a limit.
-fn cgroup_limit(mount: &Path, cgroups: &str) -> Option<u64> {
-    let mut least = None;
-    for line in cgroups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(name)) = (fields.next(), fields.next()) else { continue };
-        let (hierarchy, file) = if controllers.is_empty() {
-            (mount.to_owned(), "memory.max")
-        } else if controllers.split(',').any(|controller| controller == "memory") {
-            (mount.join("memory"), "memory.limit_in_bytes")
-        } else {
-            continue;
-        };
-        for group in Path::new(name.trim_start_matches('/')).ancestors() {
-            let text = std::fs::read_to_string(hierarchy.join(group).join(file));
-            let limit = text.ok().and_then(|text| text.trim().parse::<u64>().ok());
-            least = [least, limit].into_iter().flatten().min();
+/// Has all threads of this process allocate from one heap, if `RLIMIT_AS` leaves few addresses.
+///
+/// glibc reserves 64 MiB of addresses for the heap of each thread that finds all heaps in use (malloc(3): arenas). The limit
+/// counts what is reserved, so that a few threads would use it up before any memory is needed. To be called before there
+/// are threads. Other allocators have no such call, and nothing happens.
+pub fn spare_addresses() {
+    #[cfg(target_env = "gnu")]
+    if super::limits::limit(rustix::process::Resource::As).soft.is_some_and(|it| it < FEW_ADDRESSES)
+    {
+        // SAFETY: mallopt(3) sets a parameter of the allocator; no other thread allocates yet.
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
         }
     }
-    least
 }
+
+/// A limit of addresses below this one has no room for a heap per thread, in bytes.
+#[cfg(target_env = "gnu")]
+const FEW_ADDRESSES: u64 = 2 << 30;
 
 /// Gives the kernel the memory that is free in the allocator, wherever it lies.
 ///
@@ -80,32 +65,5 @@ mod tests {
         assert!(after >= before + (32 << 20), "{before} {after}");
         drop(bytes);
         assert_eq!(resident_memory(u32::MAX), None);
-    }
-
-    #[test]
-    fn the_least_limit_of_a_group_and_those_above_it_counts() {
-        let mount = tempfile::tempdir().unwrap();
-        let set = |group: &str, limit: &str| {
-            let path = mount.path().join(group);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, limit).unwrap();
-        };
-        let limit = |cgroups| cgroup_limit(mount.path(), cgroups);
-        assert_eq!(limit("0::/a/b\n"), None);
-        set("a/b/memory.max", "max\n");
-        assert_eq!(limit("0::/a/b\n"), None);
-        set("a/memory.max", "5000\n");
-        assert_eq!(limit("0::/a/b\n"), Some(5000));
-        set("memory/x/memory.limit_in_bytes", "4000\n");
-        let both = "7:cpu,cpuacct:/q\n5:memory:/x\n0::/a/b\n";
-        assert_eq!(limit(both), Some(4000));
-        set("memory/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(limit("5:memory:/elsewhere\n"), Some(9_223_372_036_854_771_712));
-    }
-
-    #[test]
-    fn this_process_has_a_limit() {
-        assert_eq!(total("MemTotal:        8045424 kB\nMemFree: 1 kB\n"), Some(8_045_424 * 1024));
-        assert!(memory_limit().is_some_and(|limit| limit > 1 << 20));
     }
 }

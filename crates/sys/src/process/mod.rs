@@ -24,6 +24,7 @@ pub mod activation;
 mod caches;
 mod limits;
 mod memory;
+mod memory_limits;
 mod usage;
 mod user;
 
@@ -33,7 +34,8 @@ pub use limits::{
     open_descriptors, open_files_limit, pending_signals_limit, processes_limit,
     raise_open_files_limit, room_for_descriptors,
 };
-pub use memory::{give_back_memory, memory_limit, resident_memory};
+pub use memory::{give_back_memory, mapped_memory, resident_memory, spare_addresses};
+pub use memory_limits::MemoryLimits;
 pub use usage::{
     age, cpu_time, monotonic_time, thread_cpu_time, thread_cpu_time_of, thread_run_delay,
     thread_switches, thread_waits, voluntary_switches, waits_of,

@@ -6,9 +6,10 @@ use drover_mech::mechanisms::Features;
 
 use super::config::{self, FlagValues, SettingNotes};
 use super::flags::Args;
+use super::memory_flags::amount as told;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
-use drover_server::{Listen, MechanismAndStrategy, OpenedFiles, Server};
+use drover_server::{Listen, MechanismAndStrategy, MemoryUse, OpenedFiles, Server};
 
 /// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
@@ -67,8 +68,15 @@ fn notes(
     if args.max_connections.is_none() {
         notes.insert("max-connections", "as the limit of open files allows".to_owned());
     }
-    if args.read_memory.is_none() {
-        notes.insert("read-memory", "by the memory that there is".to_owned());
+    let memory = args.server_memory();
+    if memory.is_share(MemoryUse::Cache) {
+        notes.insert("cache", format!("takes {} per worker", told(memory.cache as u64)));
     }
+    if memory.is_share(MemoryUse::Reads) {
+        notes.insert("read-memory", format!("takes {} per process", told(memory.reads)));
+    }
+    let all = memory.budget.all().map_or("no limit is known".to_owned(), told);
+    let note = memory.excess().or_else(|| (!memory.is_given()).then(|| format!("takes {all}")));
+    notes.extend(note.map(|note| ("memory", note)));
     notes
 }

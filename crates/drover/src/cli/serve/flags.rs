@@ -12,6 +12,7 @@ use drover_mech::mechanisms::{DevPollModel, Mechanism};
 use drover_mech::net::AcceptBatch;
 
 use super::hosts::HostFlag;
+use super::memory_flags::{CACHE, MemoryFlags, ServerMemory};
 use super::proxy_flags::ProxyFlags;
 use super::remembered::Remembered;
 use super::request_flags::{LIMITS, RequestFlags};
@@ -30,7 +31,6 @@ use drover_usage::{duration, size};
 const INOTIFY_AFTER: Duration = Duration::from_secs(10);
 
 /// The groups of flags in `drover serve --help`, in their order. The flags that operators need come first.
-const CACHE: &str = "Cache";
 const WORKERS: &str = "Workers";
 const EXPERIMENTS: &str = "Experiments";
 
@@ -197,10 +197,8 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     pub(super) proxies: ProxyFlags,
 
-    /// How much memory a worker may use to keep files that it has served: a size, or 'off'
-    #[arg(help_heading = CACHE)]
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse_or_off)]
-    pub(super) cache: usize,
+    #[command(flatten)]
+    pub(super) memory: MemoryFlags,
 
     /// How long a kept file is served before the file is checked for changes; or 'inotify'
     ///
@@ -363,14 +361,6 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
     pub(super) read_ahead: usize,
 
-    /// How much memory all connections of a process have for bytes that are read from files
-    ///
-    /// At least 256K [default: an eighth of the memory that the process may have (by the machine, the
-    /// cgroup and RLIMIT_AS), 256M at most]
-    #[arg(help_heading = LIMITS)]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub(super) read_memory: Option<usize>,
-
     /// Take the listening sockets over from the server that runs with the same PATH, and hand them on to the next one
     ///
     /// The first server makes a socket at PATH, for its user and root. When the next one serves, the first answers its last
@@ -420,6 +410,12 @@ pub(in crate::cli) struct Args {
 impl Args {
     pub(super) fn workers(&self) -> NonZeroUsize {
         self.workers.number(self.max_connections)
+    }
+
+    /// The memory that the server uses.
+    pub(super) fn server_memory(&self) -> ServerMemory {
+        let workers = self.workers();
+        self.memory.of_server(workers, if self.processes { workers } else { NonZeroUsize::MIN })
     }
 
     /// The directory for requests that name no host with files of its own; `None`: there is none.

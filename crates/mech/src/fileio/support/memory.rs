@@ -28,9 +28,6 @@ pub struct ReadMemory {
     waiters: Mutex<Vec<Arc<Waker>>>,
 }
 
-/// The largest bound that [`ReadMemory::of_process`] chooses, in bytes.
-const MOST: u64 = 256 << 20;
-
 impl ReadMemory {
     /// The smallest bound, in bytes.
     pub const LEAST: u64 = 256 * 1024;
@@ -45,14 +42,6 @@ impl ReadMemory {
             wanted: AtomicBool::new(false),
             waiters: Mutex::default(),
         })
-    }
-
-    /// The default bound of each of `processes` worker processes: an eighth of the memory that the
-    /// process may use ([`drover_sys::process::memory_limit`]), at most 256 MiB, divided by `processes`.
-    #[must_use]
-    pub fn of_process(processes: usize) -> Arc<ReadMemory> {
-        let all = drover_sys::process::memory_limit().map_or(MOST, |limit| (limit / 8).min(MOST));
-        ReadMemory::of(all / processes.max(1) as u64)
     }
 
     /// The bound, in bytes.

@@ -7,17 +7,16 @@ use anyhow::Context;
 use drover_mech::accept::{self, Strategy};
 use drover_mech::fileio;
 use drover_mech::mechanisms::Features;
-use drover_sys::process::{
-    Limit, locked_memory_limit, memory_limit, open_files_limit, usable_cpus,
-};
+use drover_sys::process::{Limit, locked_memory_limit, open_files_limit, usable_cpus};
 use drover_sys::socket::{self, ListenOptions};
 
 use super::Explanation;
-use super::kernel::{memory, number, setting, told};
+use super::kernel::{number, setting, told};
 use crate::cli::auto_or::names;
 use crate::cli::serve::ROOM;
 use crate::cli::serve::config::FlagValues;
-use drover_server::{Config, Server};
+use crate::cli::serve::memory_flags::{ServerMemory, amount as memory};
+use drover_server::{Config, MemoryUse, Server};
 
 /// How many rings are opened at most to find out whether all workers can have one.
 const RINGS_TRIED: usize = 256;
@@ -29,6 +28,7 @@ pub(super) struct ServerSelection<'c> {
     /// Why no rings can be had, if they are better and cannot.
     pub(super) why_no_rings: Option<&'c str>,
     pub(super) processes: bool,
+    pub(super) memory: &'c ServerMemory,
 }
 
 impl ServerSelection<'_> {
@@ -192,18 +192,8 @@ impl ServerSelection<'_> {
     pub(super) fn cache(&self) -> Explanation {
         let (each, workers) = (self.config.cache as u64, self.config.workers.get() as u64);
         let all = each.saturating_mul(workers);
-        let limit = memory_limit();
-        let told_limit = limit.map_or("cannot be told".to_owned(), memory);
-        let mut change = Vec::new();
-        if let Some(limit) = limit.filter(|limit| all > limit / 2) {
-            change.push(format!(
-                "--cache {}K: all workers together may keep more than half of the memory",
-                limit / 4 / workers / 1024
-            ));
-        }
-        let mut probed = vec![format!(
-            "memory that the process may use (machine, cgroup, RLIMIT_AS): {told_limit}"
-        )];
+        let limit = self.memory.budget.all().map_or("no limit is known".to_owned(), memory);
+        let mut probed = vec![format!("memory of the server: {limit}")];
         if self.config.revalidate.watched_after.is_some() {
             probed.push(told("fs/inotify/max_user_watches"));
             probed.push(told("fs/inotify/max_user_instances"));
@@ -215,8 +205,43 @@ impl ServerSelection<'_> {
                 each => format!("{} per worker, {} in all", memory(each), memory(all)),
             },
             probed,
-            why: self.flags.set_by("cache"),
-            change,
+            why: match self.memory.is_share(MemoryUse::Cache) {
+                true => "auto: a quarter of the memory, and at most 64 MiB per worker".to_owned(),
+                false => self.flags.set_by("cache"),
+            },
+            change: Vec::new(),
+        }
+    }
+
+    /// What the server may use, and who gets how much of it.
+    pub(super) fn memory(&self) -> Explanation {
+        let ServerMemory { limits, budget, .. } = self.memory;
+        let known = |limit: Option<u64>| limit.map_or("no limit is known".to_owned(), memory);
+        let shares = budget.shares().map(|(of, name, each, holders)| {
+            let each = match of {
+                MemoryUse::Cache => self.config.cache as u64,
+                MemoryUse::Reads => self.memory.reads,
+                _ => each,
+            };
+            let times = if holders > 1 { format!("{holders} x ") } else { String::new() };
+            format!("{name} {times}{}", memory(each))
+        });
+        let shares = names(shares.collect::<Vec<_>>().iter().map(String::as_str));
+        Explanation {
+            axis: "memory",
+            chosen: format!("{}: {shares}", known(budget.all())),
+            probed: vec![
+                format!("machine: {}", known(limits.machine)),
+                format!("cgroup, with those above it: {}", known(limits.cgroup)),
+                format!("addresses that RLIMIT_AS leaves: {}", known(limits.addresses)),
+            ],
+            why: match self.memory.is_given() {
+                true => self.flags.set_by("memory"),
+                false => {
+                    "auto: the least of these; what has no flag of its own gets a share".to_owned()
+                }
+            },
+            change: self.memory.excess().into_iter().collect(),
         }
     }
 

@@ -24,15 +24,6 @@ pub(super) fn told(path: &str) -> String {
     }
 }
 
-/// An amount of memory, for people.
-pub(super) fn memory(bytes: u64) -> String {
-    match bytes {
-        0x4000_0000.. => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
-        0x10_0000.. => format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)),
-        _ => format!("{:.0} KiB", bytes as f64 / f64::from(1 << 10)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +34,5 @@ mod tests {
         assert_eq!(told("kernel/no_such_thing"), "kernel.no_such_thing cannot be read here");
         assert!(number("fs/nr_open").is_some_and(|it| it > 0));
         assert_eq!(number("kernel/osrelease"), None);
-        assert_eq!([1 << 13, 64 << 20, 3 << 29].map(memory), ["8 KiB", "64 MiB", "1.5 GiB"]);
     }
 }

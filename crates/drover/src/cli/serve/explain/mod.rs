@@ -62,6 +62,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let (chosen, why_no_rings) = choose(&args, false)?;
     let served = what_is_served(&args);
     let processes = args.processes;
+    let memory = args.server_memory();
     let no_tuned = tuned::why_none(&args);
     let is_root_served = drover_sys::process::is_root() && args.user.is_none();
     let descriptors = open_files_limit();
@@ -72,6 +73,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
         flags,
         why_no_rings: why_no_rings.as_deref(),
         processes,
+        memory: &memory,
     };
     let mut all = vec![
         chosen.dispatch(),
@@ -80,6 +82,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
         chosen.defer_accept(),
         chosen.files(),
         chosen.cache(),
+        chosen.memory(),
         chosen.workers()?,
         chosen.descriptors(descriptors)?,
         chosen.tuned(no_tuned),
