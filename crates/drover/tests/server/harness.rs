@@ -196,6 +196,17 @@ impl Server {
         count: usize,
         target: impl Fn(usize) -> String,
     ) -> Vec<Client> {
+        let ask = |number| {
+            let mut client = self.connect();
+            client.send(request("GET", &target(number), &[]));
+            client
+        };
+        self.while_stopped(|| (0..count).map(ask).collect())
+    }
+
+    /// Does something while all processes of the server are stopped. What clients send meanwhile is there at once when it
+    /// runs again.
+    pub(crate) fn while_stopped<R>(&self, work: impl FnOnce() -> R) -> R {
         let processes: Vec<u32> = [self.process()].into_iter().chain(self.children()).collect();
         for &process in &processes {
             signal("STOP", process);
@@ -203,14 +214,9 @@ impl Server {
                 std::thread::yield_now();
             }
         }
-        let ask = |number| {
-            let mut client = self.connect();
-            client.send(request("GET", &target(number), &[]));
-            client
-        };
-        let clients = (0..count).map(ask).collect();
+        let result = work();
         processes.into_iter().for_each(|process| signal("CONT", process));
-        clients
+        result
     }
 
     /// Ends the server as nothing can prevent.

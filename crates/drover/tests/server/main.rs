@@ -32,6 +32,7 @@ mod methods;
 mod names;
 mod opening;
 mod paths;
+mod pipelines;
 mod precompressed;
 mod processes;
 mod proxies;
