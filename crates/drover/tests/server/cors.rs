@@ -3,6 +3,11 @@
 use crate::harness::{Client, Reply, Server, Site, on_every_mechanism, request, usable_backends};
 
 const FIELD: &str = "Access-Control-Allow-Origin";
+/// What scripts may read in addition.
+const EXPOSED: (&str, &str) = (
+    "Access-Control-Expose-Headers",
+    "Accept-Ranges, Content-Encoding, Content-Length, Content-Range, ETag",
+);
 const ONE: &str = "https://a.example";
 const TWO: &str = "http://b.example:8080";
 
@@ -67,6 +72,7 @@ fn who_may_read_is_told(site: &Site, flags: &[&str]) {
     for origin in [None, Some(ONE)].repeat(2) {
         for reply in replies(&mut client, origin) {
             assert_eq!(reply.field(FIELD), Some("*"), "{:?}", reply.lines);
+            assert_eq!(reply.field(EXPOSED.0), Some(EXPOSED.1), "{:?}", reply.lines);
             assert!(!vary(&reply), "{:?}", reply.lines);
         }
     }
@@ -77,6 +83,7 @@ fn who_may_read_is_told(site: &Site, flags: &[&str]) {
         for reply in replies(&mut client, origin) {
             let allowed = origin.filter(|origin| [ONE, TWO].contains(origin));
             assert_eq!(reply.field(FIELD), allowed, "{origin:?}: {:?}", reply.lines);
+            assert_eq!(reply.field(EXPOSED.0), allowed.map(|_| EXPOSED.1));
             assert!(vary(&reply), "{:?}", reply.lines);
         }
     }

@@ -36,6 +36,10 @@ impl FromStr for AllowedOrigin {
     }
 }
 
+/// Fields that scripts of other sites may read too: without them a script cannot resume a download or compare versions. Browsers
+/// show the rest of what matters (`Content-Type`, `Last-Modified`, …) anyway.
+const EXPOSED: &str = "Access-Control-Expose-Headers: Accept-Ranges, Content-Encoding, Content-Length, Content-Range, ETag\r\n";
+
 /// What responses say of the origins that may read them, laid out as lines of a head.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
@@ -62,7 +66,7 @@ impl Cors {
             return None;
         }
         if allowed.contains(&AllowedOrigin::Any) {
-            let always = b"Access-Control-Allow-Origin: *\r\n".to_vec();
+            let always = format!("Access-Control-Allow-Origin: *\r\n{EXPOSED}").into_bytes();
             return Some(Cors { always, origins: Vec::new() });
         }
         // Caches must not give the response to one origin to another.
@@ -70,7 +74,7 @@ impl Cors {
         let lines = |allowed: &AllowedOrigin| match allowed {
             AllowedOrigin::Any => None,
             AllowedOrigin::One(origin) => {
-                let own = format!("Access-Control-Allow-Origin: {origin}\r\n");
+                let own = format!("Access-Control-Allow-Origin: {origin}\r\n{EXPOSED}");
                 Some((origin.clone(), [&always, own.as_bytes()].concat()))
             }
         };
@@ -126,7 +130,7 @@ mod tests {
     fn an_origin_that_may_read_is_repeated_and_no_other() {
         let two = ["https://a.example", "http://b.example:8080"];
         let vary = "Vary: Origin\r\n";
-        let b = "Access-Control-Allow-Origin: http://b.example:8080\r\n";
+        let b = &format!("Access-Control-Allow-Origin: http://b.example:8080\r\n{EXPOSED}");
         let is = |fields: &str, own: &str| {
             assert_eq!(
                 lines(&two, fields),
@@ -140,11 +144,8 @@ mod tests {
         is("Origin: http://b.example\r\n", "");
         is("Origin: null\r\n", "");
         is("Origin: http://b.example:80801\r\n", "");
-        let any = "Access-Control-Allow-Origin: *\r\n";
-        assert_eq!(
-            lines(&["*", "http://a"], "Origin: http://c\r\n"),
-            (any.into(), "".into(), false)
-        );
+        let any = format!("Access-Control-Allow-Origin: *\r\n{EXPOSED}");
+        assert_eq!(lines(&["*", "http://a"], "Origin: http://c\r\n"), (any, "".into(), false));
         assert_eq!(Cors::new(&[]), None);
     }
 
