@@ -55,7 +55,7 @@ impl FileSelection {
     pub(super) fn select(&self, path: &[u8]) -> Selected {
         if sibling_of(path).is_some() || self.excludes(path) {
             Selected::No
-        } else if self.include.is_match(OsStr::from_bytes(path)) || compresses(mime::of(path)) {
+        } else if self.include.is_match(OsStr::from_bytes(path)) || compresses(path) {
             Selected::Yes
         } else {
             Selected::OtherType
@@ -74,15 +74,19 @@ pub(super) fn sibling_of(path: &[u8]) -> Option<(&[u8], ContentCoding)> {
     codings.find_map(|coding| Some((path.strip_suffix(coding.suffix().as_bytes())?, coding)))
 }
 
-/// Whether files of a content type are stored uncompressed, so that a coding makes them shorter.
+/// Whether files of the type that a path has are stored uncompressed, so that a coding makes them shorter.
 ///
 /// Images, sound, films, archives, WOFF fonts and PDF are compressed already; so are the documents of office programs,
 /// which are ZIP archives.
-fn compresses(content_type: &str) -> bool {
+fn compresses(path: &[u8]) -> bool {
+    /// SVG in gzip has the type of SVG.
+    const COMPRESSED: &[u8] = b".svgz";
     const TYPES: &[&str] = &[
         "application/json",
         "application/xml",
         "application/wasm",
+        "application/vnd.sqlite3",
+        "application/x-pem-file",
         "application/toml",
         "application/yaml",
         "application/rtf",
@@ -95,12 +99,17 @@ fn compresses(content_type: &str) -> bool {
         "image/bmp",
         "image/vnd.microsoft.icon",
         "model/gltf-binary",
+        "model/obj",
+        "model/ply",
+        "model/step",
+        "model/stl",
     ];
+    let content_type = mime::of(path);
+    let is_compressed = path.to_ascii_lowercase().ends_with(COMPRESSED);
     let name = content_type.split(';').next().unwrap_or_default();
-    name.starts_with("text/")
-        || name.ends_with("+xml")
-        || name.ends_with("+json")
-        || TYPES.contains(&name)
+    let is_text = content_type.ends_with("; charset=utf-8") || name.starts_with("text/");
+    let is_structured = name.ends_with("+xml") || name.ends_with("+json");
+    !is_compressed && (is_text || is_structured || TYPES.contains(&name))
 }
 
 #[cfg(test)]
@@ -120,7 +129,15 @@ mod tests {
         for name in ["a.html", "b/c.JS", "d.svg", "e.wasm", "f.ttf", "g.webmanifest", "h.atom"] {
             assert_eq!(all.select(name.as_bytes()), Selected::Yes, "{name}");
         }
-        for name in ["a.png", "b.woff2", "c.mp4", "d.zip", "e.pdf", "f.docx", "g", "h.dump"] {
+        for name in
+            ["a.tsv", "a.srt", "a.geojson", "a.ndjson", "a.jsonl", "a.mpd", "a.stl", "a.asc"]
+        {
+            assert_eq!(all.select(name.as_bytes()), Selected::Yes, "{name}");
+        }
+        for name in [
+            "a.png", "b.woff2", "c.mp4", "d.zip", "e.pdf", "f.docx", "g", "h.dump", "i.svgz",
+            "j.apk", "k.usdz", "l.m4s",
+        ] {
             assert_eq!(all.select(name.as_bytes()), Selected::OtherType, "{name}");
         }
         for name in ["a.html.gz", "a.html.br", "a.zst", "a.tar.gz"] {
