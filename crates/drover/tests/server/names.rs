@@ -119,9 +119,8 @@ fn a_page_may_be_asked_for_without_its_suffix() {
     site.file("both.html", "page");
     site.file("both", "file");
     site.file("folder/index.html", "folder");
-    // As generators of sites write them: a page, and a folder of what belongs to it.
-    site.file("posts.html", "posts");
-    site.file("posts/index.html", "index of posts");
+    site.file("folder.html", "page of the folder's name");
+    site.file("plain/index.html", "folder without a page of its name");
     on_every_mechanism(|mechanism| {
         let flags = ["--html-suffix", "--revalidate", "1h", "--dispatch", mechanism.name];
         let server = Server::on(&site, &flags);
@@ -132,9 +131,10 @@ fn a_page_may_be_asked_for_without_its_suffix() {
             assert_eq!(about.text(), "about");
             assert_eq!(client.get("/both").is(200).text(), "file");
             assert_eq!(client.get("/both.html").is(200).text(), "page");
-            assert_eq!(client.get("/posts").is(200).text(), "posts");
-            assert_eq!(client.get("/posts/").is(200).text(), "index of posts");
-            client.get("/folder").is(301);
+            let page = client.get("/folder").is(200);
+            assert_eq!(page.text(), "page of the folder's name");
+            assert_eq!(client.get("/folder/").is(200).text(), "folder");
+            assert_eq!(client.get("/plain").is(301).field("Location"), Some("/plain/"));
             client.get("/about/").is(404);
             client.get("/none").is(404);
         }
@@ -205,5 +205,6 @@ fn candidates_that_all_have_to_be_waited_for_come_to_an_end() {
         }
         server.get("/none").is(404);
         server.get("/ostype").is(200);
+        assert_eq!(server.get("/random").is(301).field("Location"), Some("/random/"));
     }
 }

@@ -26,18 +26,15 @@ pub(crate) enum NameCandidate {
     Listing,
     /// The name with `.html`.
     Suffixed,
-    /// The name as that of a directory, where [`NameCandidate::Suffixed`] comes before it.
-    Folder,
     /// [`NameOptions::fallback`].
     Fallback,
 }
 
 impl NameCandidate {
-    pub(crate) const ALL: [NameCandidate; 5] = [
+    pub(crate) const ALL: [NameCandidate; 4] = [
         NameCandidate::Named,
         NameCandidate::Listing,
         NameCandidate::Suffixed,
-        NameCandidate::Folder,
         NameCandidate::Fallback,
     ];
 }
@@ -76,11 +73,6 @@ impl RequestedName<'_> {
             }
             NameCandidate::Suffixed => {
                 name.extend_from_slice(b".html");
-                !resolved.directory && options.html_suffix
-            }
-            NameCandidate::Folder => {
-                // Another name than the first candidate's, so that a connection knows which of them it has waited for.
-                name.extend_from_slice(b"/.");
                 !resolved.directory && options.html_suffix
             }
             NameCandidate::Fallback => is_page && self.replace_by_fallback(name),
@@ -122,8 +114,8 @@ mod tests {
         assert_eq!(names(b"/", true, &options), ["index.html", "./"]);
         assert_eq!(names(b"/a/", false, &options), ["a/index.html", "a/"]);
         assert_eq!(names(b"/a/", true, &options), ["a/index.html", "a/", "index.html"]);
-        assert_eq!(names(b"/a", true, &options), ["a", "a.html", "a/.", "index.html"]);
-        assert_eq!(names(b"/index", true, &options), ["index", "index.html", "index/."]);
+        assert_eq!(names(b"/a", true, &options), ["a", "a.html", "index.html"]);
+        assert_eq!(names(b"/index", true, &options), ["index", "index.html"]);
         assert_eq!(names(b"/b", true, &NameOptions::default()), ["b"]);
     }
 }

@@ -4,7 +4,7 @@
 //! per name. Its outcome can be had for that name and that root only, so the bytes of one file can never
 //! be sent under the name of another.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::Rc;
@@ -51,6 +51,9 @@ pub(crate) struct PendingAnswer {
     waiters: RefCell<BTreeMap<Key, Option<Refusal>>>,
     /// The outcome, and the root beneath which the name was opened; `None` within: it was no name.
     outcome: OnceCell<Option<(Arc<Root>, LookupOutcome)>>,
+    /// Whether the name is `posts.html` and was asked for in place of a directory `posts`, which is served if there is no such
+    /// file.
+    beside_directory: Cell<bool>,
 }
 
 /// What other threads are opening for one worker.
@@ -66,7 +69,18 @@ impl PendingAnswer {
     /// Something that was just asked for, for the connection `key`.
     pub(crate) fn new(asked: &[u8], key: Key) -> Rc<PendingAnswer> {
         let waiters = RefCell::new(BTreeMap::from([(key, None)]));
-        Rc::new(PendingAnswer { asked: asked.into(), waiters, outcome: OnceCell::new() })
+        let (outcome, beside_directory) = (OnceCell::new(), Cell::new(false));
+        Rc::new(PendingAnswer { asked: asked.into(), waiters, outcome, beside_directory })
+    }
+
+    /// Notes that there is a directory whose name lacks the suffix of this one.
+    pub(crate) fn stands_beside_directory(&self) {
+        self.beside_directory.set(true);
+    }
+
+    /// Whether there was a directory whose name lacks the suffix of this one.
+    pub(crate) fn is_beside_directory(&self) -> bool {
+        self.beside_directory.get()
     }
 
     /// Adds the connection `key` to those that wait.

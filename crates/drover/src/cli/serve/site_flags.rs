@@ -40,6 +40,8 @@ pub(in crate::cli) struct SiteFlags {
     pub(super) listing: bool,
 
     /// Let /about mean about.html where there is no file 'about'
+    ///
+    /// about.html also comes before a folder 'about'; /about/ is the folder.
     #[arg(help_heading = SERVING)]
     #[arg(long, hide_short_help = true)]
     pub(super) html_suffix: bool,

@@ -41,31 +41,35 @@ impl SiteFiles {
             options: &options,
         };
         let first = self.awaited(requested, requester, &mut name);
-        // A connection that has waited for a later candidate may have found a directory before.
-        let mut may_be_folder = first > 0;
+        let was_directory = |open: &Rc<PendingAnswer>| open.is_beside_directory();
+        let mut is_directory = first > 0 && requester.awaited.as_ref().is_some_and(was_directory);
         for &candidate in &NameCandidate::ALL[first..] {
-            if candidate == NameCandidate::Folder && !may_be_folder {
-                continue;
-            }
             if !is_withheld && requested.candidate(candidate, &mut name) {
                 found = self.try_candidate(candidate, &name, &wanted, requester, context);
             }
             let is_missing = match &found {
-                Ok(LookupOutcome::Directory) => {
-                    may_be_folder = true;
-                    resolved.directory
-                        || match candidate {
-                            NameCandidate::Named => options.html_suffix,
-                            _ => candidate != NameCandidate::Folder,
-                        }
+                Ok(LookupOutcome::Directory) if candidate == NameCandidate::Named => {
+                    is_directory = !resolved.directory;
+                    resolved.directory || options.html_suffix
                 }
+                Ok(LookupOutcome::Directory) => true,
                 Ok(outcome) => outcome.is_missing(),
-                Err(_) => false,
+                Err(open) => {
+                    if is_directory {
+                        open.stands_beside_directory();
+                    }
+                    false
+                }
             };
             if !is_missing {
                 break;
             }
             found = Ok(LookupOutcome::MISSING);
+            if is_directory && candidate == NameCandidate::Suffixed {
+                // The page that would come before the directory is missing.
+                found = Ok(LookupOutcome::Directory);
+                break;
+            }
         }
         (self.name, self.candidate) = (base, name);
         match found {
