@@ -1,7 +1,7 @@
 //! Parsing requests and writing responses: nanoseconds per call.
 
 use divan::{Bencher, black_box};
-use drover_http1::conditional::Validators;
+use drover_http1::conditional::{FileTimes, Validators};
 use drover_http1::response::{Common, ConnectionField, Head};
 use drover_http1::{HeadLimits, Status, date, path, request};
 
@@ -52,7 +52,9 @@ fn parse_pipelined_16(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn write_head(bencher: Bencher<'_, '_>) {
     let date = date::format(1_700_000_000);
-    let validators = Validators::new(1_600_000_000, 0, 102_400, Some(7));
+    let written = (1_600_000_000, 0);
+    let times = FileTimes { size: 102_400, modified: written, changed: written };
+    let validators = Validators::of_times(&times, None, 1_700_000_000);
     let mut out = Vec::new();
     bencher.bench_local(|| {
         out.clear();

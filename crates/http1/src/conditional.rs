@@ -4,44 +4,87 @@
 //! be read makes its field void, as that RFC wants; an entity tag that cannot be read matches
 //! nothing.
 
+use crate::coding::ContentCoding;
 use crate::date;
 
-/// A strong entity tag, quotes included, in place: made from what the kernel says of a file.
+/// An entity tag, quotes included, in place.
 ///
-/// Two states of a file get the same tag only if size and modification time agree to the
-/// nanosecond. Kernels before 6.13 stamp files with the time of the last tick, so two writes of
-/// equal size within one tick (1 to 10 ms) are not told apart.
+/// A tag never holds the inode number: equal files on two machines have equal tags, and a tag shows nothing of the
+/// machine. A tag of a stored form ends with the name of the form's coding, since each form needs a tag of its own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ETag {
+    weak: bool,
     len: u8,
     bytes: [u8; ETag::CAPACITY],
 }
 
 impl ETag {
-    /// Two quotes, two dashes, and 16 + 8 + 16 + 16 hexadecimal digits.
-    const CAPACITY: usize = 60;
+    /// `W/`, two quotes, four dashes, 16 + 8 + 16 + 16 + 8 hexadecimal digits and the longest name of a coding.
+    const CAPACITY: usize = 76;
 
-    /// The tag for a file of `size` bytes, modified at `seconds` and `nanoseconds` after the
-    /// epoch. With an inode number, a file that replaced another also gets another tag. Without,
-    /// copies on several machines can share a tag.
-    pub fn new(seconds: i64, nanoseconds: u32, size: u64, inode: Option<u64>) -> Self {
-        let mut tag = ETag { len: 0, bytes: [0; ETag::CAPACITY] };
-        tag.push(b'"');
+    /// The strong tag of bytes with this digest.
+    pub fn of_content(digest: u128, coding: Option<ContentCoding>) -> ETag {
+        let mut tag = ETag::begin(false);
+        for half in [(digest >> 64) as u64, digest as u64] {
+            tag.push_hex(half, 16);
+        }
+        tag.end(coding)
+    }
+
+    /// The tag of a file by its times and its length. `now` is the current second.
+    ///
+    /// The tag is strong only if the file was last changed in any way within [`SETTLED_AFTER`] seconds of its
+    /// modification, and that time is over. Other bytes under the same time and length then have a later change time,
+    /// which no system call sets, and their tag is weak: `cp -p`, rsync and archives set the time of modification.
+    pub fn of_times(file: &FileTimes, coding: Option<ContentCoding>, now: u64) -> ETag {
+        let mut tag = ETag::begin(!file.is_settled(now));
+        let (seconds, nanoseconds) = file.modified;
         tag.push_hex(seconds as u64, 1);
         tag.push_hex(u64::from(nanoseconds), 8);
         tag.push(b'-');
-        tag.push_hex(size, 1);
-        if let Some(inode) = inode {
+        tag.push_hex(file.size, 1);
+        if !file.has_time() {
+            // Nothing else tells two versions of equal length apart.
+            let (seconds, nanoseconds) = file.changed;
             tag.push(b'-');
-            tag.push_hex(inode, 1);
+            tag.push_hex(seconds as u64, 1);
+            tag.push_hex(u64::from(nanoseconds), 8);
         }
-        tag.push(b'"');
+        tag.end(coding)
+    }
+
+    /// The tag as it is written in a field.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Whether the tag is weak: equal tags do not promise equal bytes.
+    pub fn is_weak(&self) -> bool {
+        self.weak
+    }
+
+    /// The quoted part.
+    fn opaque(&self) -> &[u8] {
+        &self.as_bytes()[if self.weak { 2 } else { 0 }..]
+    }
+
+    fn begin(weak: bool) -> ETag {
+        let mut tag = ETag { weak, len: 0, bytes: [0; ETag::CAPACITY] };
+        tag.push_all(if weak { b"W/\"" } else { b"\"" });
         tag
     }
 
-    /// The tag as it stands in a field.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.len)]
+    fn end(mut self, coding: Option<ContentCoding>) -> ETag {
+        if let Some(coding) = coding {
+            self.push(b'-');
+            self.push_all(coding.name().as_bytes());
+        }
+        self.push(b'"');
+        self
+    }
+
+    fn push_all(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.push(*byte));
     }
 
     fn push(&mut self, byte: u8) {
@@ -63,32 +106,69 @@ impl std::fmt::Debug for ETag {
     }
 }
 
-/// What identifies the state of a file; nothing does of a file whose time was never set.
-///
-/// Images of containers and packages (OSTree, Nix, Bazel) give every file the time 0 or 1, so that a new
-/// version of such a file may have the time and the length of the old one. A validator would be a promise that
-/// such a file never changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many seconds after a file's modification its times count as settled: all later changes of the file move its
+/// change time beyond that.
+pub const SETTLED_AFTER: u64 = 2;
+
+/// What the kernel says of a file's state. Times are seconds and nanoseconds since the epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileTimes {
+    /// The length in bytes.
+    pub size: u64,
+    /// When the bytes were last modified, or what somebody has set that time to (`st_mtime`).
+    pub modified: (i64, u32),
+    /// When the file was last changed in any way, by the kernel's clock (`st_ctime`).
+    pub changed: (i64, u32),
+}
+
+impl FileTimes {
+    /// Whether the file has a time. Images of containers and packages (OSTree, Nix, Bazel) give every file the time
+    /// 0 or 1.
+    fn has_time(&self) -> bool {
+        self.modified.0 > 1
+    }
+
+    /// When the times are settled, in seconds since the epoch; `None`: they never are.
+    #[must_use]
+    pub fn settled_at(&self) -> Option<u64> {
+        let (seconds, nanoseconds) = self.modified;
+        let limit = (seconds.checked_add(SETTLED_AFTER as i64)?, nanoseconds);
+        let may_settle = self.has_time() && self.changed <= limit;
+        // One second more: the limit is in the middle of its second.
+        may_settle.then(|| limit.0 as u64 + 1)
+    }
+
+    fn is_settled(&self, now: u64) -> bool {
+        self.settled_at().is_some_and(|at| at <= now)
+    }
+}
+
+/// What identifies the state of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
-    /// The strong entity tag.
+    /// The entity tag.
     pub etag: Option<ETag>,
     /// `Last-Modified` in whole seconds since the epoch.
     pub modified: Option<u64>,
 }
 
 impl Validators {
-    /// The validators of a file, from the same numbers as [`ETag::new`].
-    pub fn new(seconds: i64, nanoseconds: u32, size: u64, inode: Option<u64>) -> Self {
-        /// Times up to this second are those of files whose time was never set, or before 1970.
-        const UNSET: u64 = 1;
-        let modified = u64::try_from(seconds).ok().filter(|seconds| *seconds > UNSET);
-        let etag = modified.map(|_| ETag::new(seconds, nanoseconds, size, inode));
-        Validators { etag, modified }
+    /// The validators of a file by its times and its length. `now` is the current second.
+    ///
+    /// A file whose time was never set has no `Last-Modified`: a new version may have the old one's time.
+    pub fn of_times(file: &FileTimes, coding: Option<ContentCoding>, now: u64) -> Self {
+        let modified = file.has_time().then_some(file.modified.0 as u64);
+        Validators { etag: Some(ETag::of_times(file, coding, now)), modified }
     }
 
-    /// Whether this is the file's tag.
+    /// Whether this is the file's tag, weak or not.
     fn is_tag(&self, opaque: &[u8]) -> bool {
-        self.etag.is_some_and(|tag| tag.as_bytes() == opaque)
+        self.etag.is_some_and(|tag| tag.opaque() == opaque)
+    }
+
+    /// Whether this is the file's tag, and the tag is strong.
+    fn is_strong_tag(&self, opaque: &[u8]) -> bool {
+        self.etag.is_some_and(|tag| !tag.weak && tag.opaque() == opaque)
     }
 }
 
@@ -204,11 +284,10 @@ pub fn evaluate(conditions: &Conditions<'_>, file: &Validators, now: u64) -> Pre
 /// within the second of a modification, another one would leave the date as it is.
 fn range_applies(validator: &[u8], file: &Validators, now: u64) -> bool {
     let is_date = |modified| modified < now && date::parse(validator) == Some(modified);
-    file.is_tag(validator) || file.modified.is_some_and(is_date)
+    file.is_strong_tag(validator) || file.modified.is_some_and(is_date)
 }
 
-/// How entity tags are compared (RFC 9110 section 8.8.3.2). A file's tag ([`ETag`]) is strong, so the
-/// difference is whether a weak tag of the client can match.
+/// How entity tags are compared (RFC 9110 section 8.8.3.2): strongly, only two strong tags match.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Comparison {
     Strong,
@@ -218,11 +297,11 @@ enum Comparison {
 /// Whether `tags`, a list of entity tags or `*`, has one that matches the file's. A `*` among tags, on a
 /// line of its own or not, is no entity tag and matches nothing.
 fn matches_any(tags: ListField<'_>, file: &Validators, comparison: Comparison) -> bool {
-    tags == ListField::Line(b"*")
-        || tags
-            .lines()
-            .flat_map(tags_of)
-            .any(|(weak, opaque)| file.is_tag(opaque) && (!weak || comparison == Comparison::Weak))
+    let is_match = |(weak, opaque): (bool, &[u8])| match comparison {
+        Comparison::Strong => !weak && file.is_strong_tag(opaque),
+        Comparison::Weak => file.is_tag(opaque),
+    };
+    tags == ListField::Line(b"*") || tags.lines().flat_map(tags_of).any(is_match)
 }
 
 /// The entity tags of one line: whether each is weak, and its quoted part. Ends before the first
@@ -260,8 +339,15 @@ mod tests {
     const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
     const TAG: &str = "\"2ebc98a100000000-64\"";
 
+    /// Long after any file of these tests was modified.
+    const NOW: u64 = 1_000_000_000;
+
+    fn written_at(seconds: i64) -> FileTimes {
+        FileTimes { size: 100, modified: (seconds, 0), changed: (seconds, 0) }
+    }
+
     fn file() -> Validators {
-        Validators::new(784_111_777, 0, 100, None)
+        Validators::of_times(&written_at(784_111_777), None, NOW)
     }
 
     /// Evaluates the fields given as `Name: value` lines, long after the file was modified.
@@ -280,32 +366,92 @@ mod tests {
     #[test]
     fn tags_have_a_fixed_form_and_room_for_the_largest_numbers() {
         assert_eq!(file().etag.unwrap().as_bytes(), TAG.as_bytes());
-        let small = ETag::new(0, 1, 0, Some(0));
-        assert_eq!(small.as_bytes(), b"\"000000001-0-0\"");
-        let large = ETag::new(-1, u32::MAX, u64::MAX, Some(u64::MAX));
-        assert_eq!(large.as_bytes().len(), ETag::CAPACITY);
+        let digest = ETag::of_content(0xab << 64 | 5, Some(ContentCoding::Gzip));
+        assert_eq!(digest.as_bytes(), b"\"00000000000000ab0000000000000005-gzip\"");
+        let largest = (-1, u32::MAX);
+        let file = FileTimes { size: u64::MAX, modified: largest, changed: largest };
+        let large = ETag::of_times(&file, Some(ContentCoding::Zstd), NOW);
+        assert!(large.is_weak() && large.as_bytes().len() <= ETag::CAPACITY);
     }
 
     #[test]
-    fn a_change_of_any_number_changes_the_tag() {
-        let tag = ETag::new(1, 2, 3, Some(4));
-        assert_ne!(tag, ETag::new(0, 2, 3, Some(4)));
-        assert_ne!(tag, ETag::new(1, 0, 3, Some(4)));
-        assert_ne!(tag, ETag::new(1, 2, 0, Some(4)));
-        assert_ne!(tag, ETag::new(1, 2, 3, Some(0)));
-        assert_ne!(tag, ETag::new(1, 2, 3, None));
-    }
-
-    #[test]
-    fn a_file_whose_time_was_never_set_has_no_validators() {
-        let none = Validators { etag: None, modified: None };
-        for seconds in [i64::MIN, -5, 0, 1] {
-            assert_eq!(Validators::new(seconds, 5, 1, Some(7)), none);
+    fn a_change_of_length_time_or_coding_changes_the_tag() {
+        let file = written_at(1000);
+        let tag = |file: FileTimes, coding| ETag::of_times(&file, coding, NOW).opaque().to_vec();
+        let before = tag(file, None);
+        assert_ne!(before, tag(FileTimes { size: 101, ..file }, None));
+        assert_ne!(before, tag(FileTimes { modified: (1000, 1), ..file }, None));
+        assert_ne!(before, tag(FileTimes { modified: (1001, 0), ..file }, None));
+        for coding in ContentCoding::ALL {
+            assert_ne!(before, tag(file, Some(coding)));
+            assert_ne!(ETag::of_content(7, None), ETag::of_content(7, Some(coding)));
         }
+    }
+
+    /// Whoever got a strong tag got it when the file had settled, so that other bytes put in its place with the same
+    /// time have a change time by which their tag is weak.
+    #[test]
+    fn a_tag_by_times_is_strong_only_while_nothing_changed_after_the_modification() {
+        let is_weak = |modified, changed, now| {
+            let file = FileTimes { size: 100, modified, changed };
+            ETag::of_times(&file, None, now).is_weak()
+        };
+        assert!(!is_weak((1000, 5), (1000, 5), 1003), "written once");
+        assert!(is_weak((1000, 5), (1000, 5), 1002), "just written");
+        assert!(!is_weak((1000, 5), (1002, 5), 1003), "written and renamed");
+        assert!(is_weak((1000, 5), (1002, 6), NOW), "its time was set, or its mode later");
+        assert!(is_weak((2000, 0), (1000, 0), 1003), "from the future");
+        assert!(is_weak((i64::MAX, 0), (1000, 0), u64::MAX), "from the last of all seconds");
+        for seconds in [i64::MIN, -5, 0, 1] {
+            assert!(is_weak((seconds, 0), (seconds, 0), NOW), "{seconds}");
+        }
+        let (strong, weak) =
+            (written_at(1000), FileTimes { changed: (5000, 0), ..written_at(1000) });
+        let [strong, weak] = [strong, weak].map(|it| ETag::of_times(&it, None, NOW));
+        assert_eq!(strong.opaque(), weak.opaque());
+        assert_eq!(weak.as_bytes(), [b"W/", strong.as_bytes()].concat());
+    }
+
+    #[test]
+    fn a_weak_tag_is_none_for_if_match_and_if_range() {
+        let file = FileTimes { changed: (784_111_999, 0), ..written_at(784_111_777) };
+        let weak = Validators::of_times(&file, None, NOW);
         let conditions = |field: &str| {
             let head = format!("GET / HTTP/1.0\r\n{field}\r\n\r\n");
             let request = crate::request::parse(head.as_bytes(), &Default::default());
-            evaluate(&request.unwrap().unwrap().conditions, &none, 1_000_000_000)
+            evaluate(&request.unwrap().unwrap().conditions, &weak, NOW)
+        };
+        for sent in [TAG.to_owned(), format!("W/{TAG}")] {
+            for (name, expected) in [
+                ("If-Match", PreconditionOutcome::PreconditionFailed),
+                ("If-None-Match", PreconditionOutcome::NotModified),
+                ("If-Range", PreconditionOutcome::IgnoreRange),
+            ] {
+                assert_eq!(conditions(&format!("{name}: {sent}")), expected, "{name}: {sent}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_whose_time_was_never_set_has_no_date_and_a_weak_tag() {
+        for seconds in [i64::MIN, -5, 0, 1] {
+            let file = written_at(seconds);
+            let changed = FileTimes { changed: (77, 0), ..file };
+            let of = |file: &FileTimes| Validators::of_times(file, None, NOW);
+            assert_eq!(of(&file).modified, None);
+            assert!(of(&file).etag.unwrap().is_weak());
+            assert_ne!(of(&file), of(&changed), "only the time of the change tells");
+        }
+        assert_eq!(Validators::of_times(&written_at(2), None, NOW).modified, Some(2));
+    }
+
+    #[test]
+    fn a_file_without_validators_matches_no_tag_and_no_date() {
+        let none = Validators::default();
+        let conditions = |field: &str| {
+            let head = format!("GET / HTTP/1.0\r\n{field}\r\n\r\n");
+            let request = crate::request::parse(head.as_bytes(), &Default::default());
+            evaluate(&request.unwrap().unwrap().conditions, &none, NOW)
         };
         for (field, expected) in [
             ("If-Match: *", PreconditionOutcome::Proceed),
@@ -319,7 +465,6 @@ mod tests {
         ] {
             assert_eq!(conditions(field), expected, "{field}");
         }
-        assert!(Validators::new(2, 0, 1, None).etag.is_some());
     }
 
     #[test]

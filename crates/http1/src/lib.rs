@@ -47,7 +47,7 @@
 //! # A request from its first byte to its response
 //!
 //! ```
-//! use drover_http1::conditional::{self, PreconditionOutcome, Validators};
+//! use drover_http1::conditional::{self, FileTimes, PreconditionOutcome, Validators};
 //! use drover_http1::range::{self, Ranges};
 //! use drover_http1::response::{Common, ConnectionField, Head};
 //! use drover_http1::{HeadLimits, Status, date, mime, path, request};
@@ -61,8 +61,10 @@
 //! assert_eq!(name, b"a b.html");
 //!
 //! // The caller opens the file; this one has 1000 bytes and was last modified in 1994.
-//! let (length, file) = (1000, Validators::new(784_111_777, 0, 1000, None));
-//! let now = 1_000_000_000;
+//! let (length, now) = (1000, 1_000_000_000);
+//! let written = (784_111_777, 0);
+//! let times = FileTimes { size: length, modified: written, changed: written };
+//! let file = Validators::of_times(&times, None, now);
 //! assert_eq!(conditional::evaluate(&request.conditions, &file, now), PreconditionOutcome::Proceed);
 //! let Some(Ranges::Satisfiable(part)) = request.range.map(|value| range::parse(value, length))
 //! else {

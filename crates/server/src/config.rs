@@ -34,6 +34,18 @@ use crate::rules::{Cors, ErrorPage, HeaderRule, Redirect};
 /// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
 
+/// What the entity tags of files are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EtagSource {
+    /// Of files whose bytes are kept, a digest of the bytes; of others, time and length.
+    #[default]
+    Content,
+    /// The time of modification and the length.
+    Times,
+    /// There are no tags.
+    Off,
+}
+
 /// What is served.
 #[derive(Clone, Debug)]
 pub enum ContentSource {
@@ -59,6 +71,8 @@ pub struct SiteSettings {
     pub html_suffix: bool,
     /// The file, by its name beneath the root, that a browser gets in place of a page that is missing.
     pub fallback: Option<String>,
+    /// What entity tags are made of.
+    pub etag: EtagSource,
     /// Files that are sent with errors.
     pub error_pages: Arc<[ErrorPage]>,
     /// Fields that responses with files have in addition.
@@ -84,6 +98,7 @@ impl SiteSettings {
             listing: false,
             html_suffix: false,
             fallback: None,
+            etag: EtagSource::default(),
             error_pages: [].into(),
             headers: [].into(),
             early_hints: [].into(),

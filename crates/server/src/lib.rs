@@ -81,7 +81,8 @@ pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use auth::Auth;
 pub use budget::{MemoryBudget, MemoryUse};
 pub use config::{
-    Config, ContentSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS, SiteSettings,
+    Config, ContentSource, EtagSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS,
+    SiteSettings,
 };
 pub use hosts::HostPattern;
 pub use proxies::Proxies;

@@ -55,3 +55,4 @@ mod trace;
 mod unix_sockets;
 mod usage;
 mod user;
+mod validators;

@@ -123,6 +123,47 @@ pub fn try_append_cached(
     read
 }
 
+/// Whether a file has no bytes, without waiting for a disk. A file's length does not always tell: files of procfs have the
+/// length 0.
+///
+/// # Errors
+/// `WouldBlock`: a disk may be needed, or the file is of a file system without `RWF_NOWAIT`, as procfs is.
+pub(crate) fn try_is_empty(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut byte = [0];
+    match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
+        Ok(count) => Ok(count == 0),
+        Err(Errno::OPNOTSUPP) if is_in_memory(file) => {
+            Ok(rustix::io::pread(file, &mut byte, 0)? == 0)
+        }
+        Err(Errno::OPNOTSUPP) => Err(Errno::AGAIN.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Appends all bytes of `file` to `out`, but not many more than `most`. Returns whether these are all.
+///
+/// # Errors
+/// The error of pread(2).
+pub(crate) fn append_to_end(
+    file: BorrowedFd<'_>,
+    most: usize,
+    out: &mut Vec<u8>,
+) -> io::Result<bool> {
+    /// The kernel fills at most a page per call for many files of procfs and sysfs.
+    const STEP: usize = 64 * 1024;
+    loop {
+        let before = out.len();
+        out.resize(before + STEP, 0);
+        let read = rustix::io::pread(file, &mut out[before..], before as u64);
+        out.truncate(before + read.unwrap_or(0));
+        match read? {
+            0 => return Ok(true),
+            _ if out.len() > most => return Ok(false),
+            _ => {}
+        }
+    }
+}
+
 /// Whether the file's bytes are in memory or swap, without a disk: a file on tmpfs, which does not support
 /// `RWF_NOWAIT`.
 ///

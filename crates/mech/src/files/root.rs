@@ -9,8 +9,7 @@ use std::time::Duration;
 use rustix::fs::{Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::files::bytes::{append, try_append_cached};
-
+mod content;
 mod listing;
 mod siblings;
 
@@ -65,6 +64,12 @@ pub struct OpenFile {
     /// The file's bytes, if [`OpenOptions::content`] asked for them. The bytes were read after `stamp` was
     /// taken. If a later [`Stamp::of`] equals `stamp`, the bytes belong to one state of the file.
     pub content: Option<Vec<u8>>,
+    /// The XXH3 hash of `content` in 128 bits, if [`OpenOptions::digest`] asked for it. Equal bytes have equal digests
+    /// on every machine.
+    pub digest: Option<u128>,
+    /// Whether the file system does not report the file's length, as procfs and sysfs do not: `content` is what one
+    /// read to the end of the file returned, and `stamp` tells nothing of a later one.
+    pub unmeasured: bool,
     /// Whether [`OpenOptions::noatime`] was set and the kernel refused `O_NOATIME`, so that the file was
     /// opened without it.
     pub noatime_refused: bool,
@@ -86,6 +91,8 @@ pub struct OpenOptions {
     pub sequential: bool,
     /// The bytes of a regular file of at most this length are read when the file is opened. 0: never.
     pub content: u64,
+    /// Bytes that are read when the file is opened get a digest.
+    pub digest: bool,
     /// Suffixes of names: of a regular file `page.html` with the suffix `.gz`, `page.html.gz` is opened too, if it
     /// exists.
     pub siblings: &'static [&'static str],
@@ -110,6 +117,12 @@ impl OpenOptions {
     #[must_use]
     pub const fn with_content(self, content: u64) -> OpenOptions {
         OpenOptions { content, ..self }
+    }
+
+    /// Sets whether bytes that are read when the file is opened get a digest.
+    #[must_use]
+    pub const fn with_digest(self, digest: bool) -> OpenOptions {
+        OpenOptions { digest, ..self }
     }
 
     /// Sets which files are opened beside a regular file, by what their names have beyond its name.
@@ -183,8 +196,8 @@ pub enum FileKind {
 pub enum Cause {
     /// There is no such file beneath the root.
     Missing,
-    /// The file exists, but this process may not read it, or the file cannot be read at all: a socket, or
-    /// a device without a driver.
+    /// The file exists, but this process may not read it, or the file cannot be read at all: a socket, a
+    /// device without a driver, or a very long file of procfs.
     Forbidden,
     /// The process or the system is out of descriptors or memory, or other processes kept renaming files.
     /// Opening may work later.
@@ -210,7 +223,10 @@ impl Cause {
                 | Errno::ILSEQ,
             ) => Cause::Missing,
             // ENXIO: open(2) refuses a socket.
-            Some(Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::NODEV) => Cause::Forbidden,
+            // EFBIG: too long to be read without knowing its length ([`OpenFile::unmeasured`]).
+            Some(Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::NODEV | Errno::FBIG) => {
+                Cause::Forbidden
+            }
             Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => Cause::Exhausted,
             _ => Cause::Broken,
         }
@@ -340,11 +356,7 @@ impl Root {
         let (fd, noatime_refused) =
             self.open_beneath(path, options.noatime, ResolveFlags::empty())?;
         let mut open = OpenFile::new(fd, noatime_refused, options)?;
-        if open.is_to_be_read(options) {
-            let mut bytes = Vec::new();
-            let read = append(open.fd.as_fd(), 0, open.stamp.len as usize, &mut bytes);
-            open.content = read.is_ok().then_some(bytes);
-        }
+        open.read_content(options)?;
         if open.kind == FileKind::Regular {
             open.siblings = open_siblings(path, options, |path, how| self.open_as(path, how))?;
         }
@@ -363,11 +375,7 @@ impl Root {
         let opened = self.open_beneath(path, options.noatime, ResolveFlags::CACHED);
         let (fd, noatime_refused) = opened.map_err(without_cached)?;
         let mut open = OpenFile::new(fd, noatime_refused, options)?;
-        if open.is_to_be_read(options) {
-            let mut bytes = Vec::new();
-            try_append_cached(open.fd.as_fd(), 0, open.stamp.len as usize, &mut bytes)?;
-            open.content = Some(bytes);
-        }
+        open.try_read_content(options)?;
         if open.kind == FileKind::Regular {
             let open_sibling = |path: &[u8], how| self.try_open_cached(path, how);
             open.siblings = open_siblings(path, options, open_sibling)?;
@@ -526,6 +534,8 @@ impl OpenFile {
             kind,
             stamp: Stamp::new(&stat),
             content: None,
+            digest: None,
+            unmeasured: false,
             noatime_refused,
             siblings: Vec::new(),
             listing: None,

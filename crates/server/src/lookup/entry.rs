@@ -5,13 +5,14 @@ use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use drover_http1::coding::{self, ContentCoding};
-use drover_http1::conditional::{ListField, Validators};
+use drover_http1::conditional::{ETag, FileTimes, ListField, Validators};
 use drover_http1::mime;
 use drover_mech::files::root::{Cause, OpenFile, Sibling, Stamp};
 
+use crate::config::EtagSource;
 use crate::lookup::watch::WatchedPath;
 use crate::rules::AddedFields;
 use crate::worker::clock::DateClock;
@@ -41,6 +42,22 @@ pub(crate) struct FileEntry {
     pub(crate) cost: usize,
     /// The bytes of a short file, until the response is prepared.
     pub(crate) content: Option<Vec<u8>>,
+    /// The digest of `content`, if the tag is to be made of it.
+    digest: Option<u128>,
+    /// Whether the file system does not report the file's length: the bytes are those of one moment, and the entry answers
+    /// only who has asked for it.
+    pub(crate) unmeasured: bool,
+    /// When the tag by the file's times becomes a strong one: the entry is made again then.
+    settles: Option<Instant>,
+}
+
+/// When and for which site an entry is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryContext {
+    pub(crate) now: Instant,
+    /// The second of `now`, since the epoch.
+    pub(crate) second: u64,
+    pub(crate) etag: EtagSource,
 }
 
 /// A form in which a file may be stored beside itself, in a content coding.
@@ -66,14 +83,14 @@ impl FileEntry {
         mut open: OpenFile,
         name: &[u8],
         added: AddedFields,
-        now: Instant,
+        context: EntryContext,
     ) -> FileEntry {
         let siblings = std::mem::take(&mut open.siblings);
         let AddedFields { content_type, lines } = added;
         let content_type = content_type.map_or_else(|| mime::of(name).into(), Cow::Owned);
-        let mut entry = FileEntry::of(open, name, content_type, lines.into(), now);
-        entry.forms =
-            siblings.into_iter().filter_map(|it| StoredForm::new(it, &entry, now)).collect();
+        let mut entry = FileEntry::of(open, name, (content_type, None), lines.into(), context);
+        let form = |it| StoredForm::new(it, &entry, context);
+        entry.forms = siblings.into_iter().filter_map(form).collect();
         entry.varies = entry.forms.iter().any(|form| form.entry.is_some());
         entry
     }
@@ -82,27 +99,37 @@ impl FileEntry {
     fn of(
         open: OpenFile,
         name: &[u8],
-        content_type: Cow<'static, str>,
+        (content_type, coding): (Cow<'static, str>, Option<ContentCoding>),
         added: Rc<[u8]>,
-        now: Instant,
+        context: EntryContext,
     ) -> FileEntry {
-        let OpenFile { fd, stamp, content, .. } = open;
-        let Stamp { len, modified, modified_nanos, inode, .. } = stamp;
+        let OpenFile { fd, stamp, content, digest, unmeasured, .. } = open;
+        let len = match &content {
+            Some(content) if unmeasured => content.len() as u64,
+            _ => stamp.len,
+        };
+        let (validators, settles) = match unmeasured {
+            true => (Validators::default(), None),
+            false => validators(&stamp, coding, context),
+        };
         FileEntry {
             source: EntrySource::File(Rc::new(fd), None),
             len,
-            validators: Validators::new(modified, modified_nanos, len, Some(inode)),
+            validators,
             content_type,
             added,
-            coding: None,
+            coding,
             varies: false,
             forms: Vec::new(),
             name: name.into(),
             stamp,
             watched: None,
-            looked: Cell::new(now),
+            looked: Cell::new(context.now),
             cost: size_of::<FileEntry>() + name.len(),
             content,
+            digest,
+            unmeasured,
+            settles,
         }
     }
 
@@ -145,6 +172,25 @@ impl FileEntry {
         }
     }
 
+    /// The bytes to send from memory, if they are those of one state of the file. The tag is made of them from now on.
+    pub(crate) fn take_content(&mut self) -> Option<Vec<u8>> {
+        let content = self.content.take()?;
+        // A file that was written to while it was read may give bytes of two states.
+        if !self.unmeasured && !self.file_is_as_it_was() {
+            return None;
+        }
+        if let Some(digest) = self.digest {
+            self.validators.etag = Some(ETag::of_content(digest, self.coding));
+            self.settles = None;
+        }
+        Some(content)
+    }
+
+    /// Whether the tags of the file and its forms are still what they would be for an entry made at `now`.
+    pub(crate) fn tags_are_current(&self, now: Instant) -> bool {
+        self.with_forms().all(|it| it.settles.is_none_or(|at| now < at))
+    }
+
     /// Whether the names of the file and its forms lead to what they led to; `stamp` looks a name up.
     pub(crate) fn names_are_as_they_were(
         &self,
@@ -169,7 +215,7 @@ impl FileEntry {
 
 impl StoredForm {
     /// `None`: the suffix is none of a coding.
-    fn new(sibling: Sibling, whole: &FileEntry, now: Instant) -> Option<StoredForm> {
+    fn new(sibling: Sibling, whole: &FileEntry, context: EntryContext) -> Option<StoredForm> {
         let Sibling { suffix, file } = sibling;
         let coding = ContentCoding::ALL.into_iter().find(|coding| coding.suffix() == suffix)?;
         let name: Box<[u8]> = [&whole.name, suffix.as_bytes()].concat().into();
@@ -177,11 +223,28 @@ impl StoredForm {
         let current = file.filter(|file| is_current(&file.stamp, &whole.stamp));
         let entry = current.map(|file| {
             let (content_type, added) = (whole.content_type.clone(), Rc::clone(&whole.added));
-            let entry = FileEntry::of(file, &name, content_type, added, now);
-            Rc::new(FileEntry { coding: Some(coding), varies: true, ..entry })
+            let entry = FileEntry::of(file, &name, (content_type, Some(coding)), added, context);
+            Rc::new(FileEntry { varies: true, ..entry })
         });
         Some(StoredForm { name, stamp, entry })
     }
+}
+
+/// The validators of an open file by its times, and when its tag becomes a strong one if it is not yet.
+fn validators(
+    stamp: &Stamp,
+    coding: Option<ContentCoding>,
+    context: EntryContext,
+) -> (Validators, Option<Instant>) {
+    let modified = (stamp.modified, stamp.modified_nanos);
+    let times = FileTimes { size: stamp.len, modified, changed: stamp.changed };
+    let all = Validators::of_times(&times, coding, context.second);
+    if context.etag == EtagSource::Off {
+        return (Validators { etag: None, ..all }, None);
+    }
+    let wait = times.settled_at().and_then(|at| at.checked_sub(context.second));
+    let wait = wait.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    (all, wait.and_then(|wait| context.now.checked_add(wait)))
 }
 
 /// How much later than its form a file may have been put in its place by whatever copied both.

@@ -27,8 +27,9 @@ use drover_mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, 
 use drover_mech::net::Net;
 use tracing::{info, warn};
 
+use crate::config::EtagSource;
 use crate::lookup::candidates::NameOptions;
-use crate::lookup::entry::{EntrySource, FileEntry};
+use crate::lookup::entry::{EntryContext, EntrySource, FileEntry};
 use crate::lookup::kept::KeptFiles;
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
@@ -49,6 +50,8 @@ pub(crate) struct FileOptions {
     pub(crate) root_watch: RootWatch,
     /// How files are opened.
     pub(crate) how: OpenOptions,
+    /// What entity tags are made of.
+    pub(crate) etag: EtagSource,
     /// Whether names that begin with a dot are served ([`drover_http1::path::Resolved::hidden`]).
     pub(crate) hidden: bool,
     /// What else a path may mean than the file of its name.
@@ -267,7 +270,10 @@ impl SiteFiles {
             Some(_) => self.root.try_stamp_cached(name),
             None => self.root.stamp(name),
         };
-        if !(holds && file_as_it_was && (in_time || entry.names_are_as_they_were(stamp))) {
+        if !(holds
+            && file_as_it_was
+            && (in_time || (entry.tags_are_current(now) && entry.names_are_as_they_were(stamp))))
+        {
             kept.remove(self.site, key);
             return None;
         }
@@ -353,9 +359,14 @@ impl SiteFiles {
         match open.kind {
             FileKind::Regular => {
                 let added = AddedFields::of(&self.options.headers, name);
-                let mut entry = FileEntry::new(open, name, added, context.net.now());
-                if self.kept.borrow().keeps() {
+                let (now, second) = (context.net.now(), context.clock.seconds());
+                let made = EntryContext { now, second, etag: self.options.etag };
+                let mut entry = FileEntry::new(open, name, added, made);
+                let keeps = self.kept.borrow().keeps();
+                if keeps && !entry.unmeasured {
                     self.watch(&mut entry);
+                }
+                if keeps || entry.unmeasured {
                     let cors = self.options.cors.as_deref();
                     entry.prepare(context.clock, cors.map_or(b"", Cors::always));
                 }
@@ -495,6 +506,7 @@ mod tests {
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
             root_watch: RootWatch::default(),
             how: OpenOptions::default(),
+            etag: EtagSource::default(),
             hidden: false,
             names: Arc::default(),
             error_pages: [].into(),

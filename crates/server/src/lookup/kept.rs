@@ -53,9 +53,10 @@ impl KeptFiles {
         self.cache.get(site, key)
     }
 
-    /// Keeps an entry of a site under a key: a request's path, or a file's name.
+    /// Keeps an entry of a site under a key: a request's path, or a file's name. The bytes of a file without a length of
+    /// its own are not kept.
     pub(crate) fn keep(&mut self, site: u32, key: &[u8], entry: &Rc<FileEntry>, now: Instant) {
-        if !self.keeps() {
+        if !self.keeps() || entry.unmeasured {
             return;
         }
         let descriptors = entry.descriptors();

@@ -17,7 +17,6 @@ use crate::lookup::pending::PendingAnswer;
 use crate::lookup::watch::WatchedPath;
 use crate::respond::parts::RemainingParts;
 use crate::worker::clock::DateClock;
-use drover_mech::files::root::Stamp;
 
 /// The value of `Server`.
 pub(crate) const SERVER: &str = "drover";
@@ -159,16 +158,12 @@ impl FileEntry {
     /// Prepares the usual response; with the body, if it is short and the file has not changed. `lines`: what all responses
     /// have in addition.
     pub(crate) fn prepare(&mut self, clock: &DateClock, lines: &[u8]) {
-        let content = self.content.take();
+        let content = self.take_content();
         let EntrySource::File(file, _) = &self.source else { return };
         let file = Rc::clone(file);
-        let (usual, has_body) = usual_head(self, clock, lines, |bytes| match &content {
-            // A file that was written to while it was read may give bytes of two states.
-            Some(content) if Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp) => {
-                bytes.extend_from_slice(content);
-                true
-            }
-            _ => self.len == 0,
+        let (usual, has_body) = usual_head(self, clock, lines, |bytes| {
+            bytes.extend_from_slice(content.as_deref().unwrap_or_default());
+            content.is_some() || self.len == 0
         });
         self.cost += self.watched.as_ref().map_or(0, WatchedPath::cost) + usual.len();
         self.source = if has_body {

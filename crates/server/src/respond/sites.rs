@@ -13,7 +13,7 @@ use drover_mech::files::root::{ListedNames, OpenOptions};
 use drover_mech::net::Net;
 
 use crate::auth::Authenticator;
-use crate::config::{Config, ContentSource, SiteSettings};
+use crate::config::{Config, ContentSource, EtagSource, SiteSettings};
 use crate::hosts::HostTable;
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
@@ -155,6 +155,7 @@ fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> Fil
     FileOptions {
         revalidate: config.revalidate,
         root_watch: config.root_watch.clone(),
+        etag: settings.etag,
         hidden: settings.hidden,
         names: Arc::new(NameOptions {
             listing: settings.listing,
@@ -171,6 +172,7 @@ fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> Fil
             .with_sequential(config.advise_sequential)
             .with_list(listed_names(settings))
             .with_siblings(siblings)
+            .with_digest(settings.etag == EtagSource::Content)
             .with_content(if config.cache > 0 { kept_most } else { 0 }),
     }
 }

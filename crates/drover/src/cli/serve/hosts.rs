@@ -12,7 +12,7 @@ use clap::builder::BoolValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 use drover_server::HostPattern;
 
-use super::site_flags::{SYMLINKS, SiteFlags};
+use super::site_flags::{SiteFlags, WITH_DEFAULT};
 use crate::cli::mistake;
 use drover_usage::UsageError;
 
@@ -93,7 +93,7 @@ pub(super) fn command() -> Command {
 pub(super) fn can_be_taken_away(flag: &Arg) -> bool {
     let is_of_name = [NAME, ROOT].contains(&flag.get_id().as_str());
     let takes_value = flag.get_num_args().is_none_or(|it| it.min_values() > 0);
-    !is_of_name && takes_value && flag.get_id() != SYMLINKS
+    !is_of_name && takes_value && !WITH_DEFAULT.contains(&flag.get_id().as_str())
 }
 
 impl HostFlag {

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use clap::builder::NonEmptyStringValueParser;
 use drover_mech::files::root::Symlinks;
-use drover_server::{Auth, ContentSource, HeaderRule, OpenedFiles, Redirect, SiteSettings};
+use drover_server::{
+    Auth, ContentSource, EtagSource, HeaderRule, OpenedFiles, Redirect, SiteSettings,
+};
 
 use super::response_flags::{ResponseFlags, SERVING};
 
-/// The flag for symbolic links, which always has a value.
-pub(super) const SYMLINKS: &str = "symlinks";
+/// The flags that always have a value.
+pub(super) const WITH_DEFAULT: [&str; 2] = ["etag", "symlinks"];
 
 /// Flags of a site.
 #[derive(Clone, Debug, clap::Args)]
@@ -55,6 +57,14 @@ pub(in crate::cli) struct SiteFlags {
     #[arg(long, value_name = "FILE", hide_short_help = true, value_parser = NonEmptyStringValueParser::new())]
     pub(super) fallback: Option<String>,
 
+    /// What ETags are made of: file contents, modification times, or no ETags
+    ///
+    /// 'content': a hash of the bytes for files that Drover caches in memory; larger files use time and length. 'mtime': time
+    /// and length for all files. Equal files on several servers have equal ETags.
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long, value_name = "SOURCE", default_value = "content")]
+    pub(super) etag: EtagFlag,
+
     /// Add a field to the responses with files that match a pattern; may be given several times
     ///
     /// For example '/assets/** Cache-Control: max-age=31536000, immutable'. A pattern without a slash, such as
@@ -82,6 +92,24 @@ pub(in crate::cli) struct SiteFlags {
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, value_name = "WHICH", default_value = "inside")]
     pub(super) symlinks: SymlinksFlag,
+}
+
+/// The values of `--etag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum EtagFlag {
+    Content,
+    Mtime,
+    Off,
+}
+
+impl From<EtagFlag> for EtagSource {
+    fn from(flag: EtagFlag) -> EtagSource {
+        match flag {
+            EtagFlag::Content => EtagSource::Content,
+            EtagFlag::Mtime => EtagSource::Times,
+            EtagFlag::Off => EtagSource::Off,
+        }
+    }
 }
 
 /// The values of `--symlinks`.
@@ -156,6 +184,7 @@ impl SiteFlags {
             listing: self.listing,
             html_suffix: self.html_suffix,
             fallback: self.fallback,
+            etag: self.etag.into(),
             cors: self.response.cors(&self.header)?.map(Arc::new),
             auth: self.response.auth.as_ref().map(|path| users.read(path)).transpose()?,
             early_hints: self.response.hints().collect(),

@@ -29,7 +29,8 @@ fn small_files_come_with_their_bytes_if_asked_for() {
     let options = OpenOptions::default().with_content(3).with_noatime(true).with_sequential(true);
     assert_eq!(root.open_as(b"a", options).unwrap().content.as_deref(), Some(&b"abc"[..]));
     assert_eq!(root.open_as(b"a", OpenOptions { content: 2, ..options }).unwrap().content, None);
-    assert_eq!(root.open_as(b"empty", options).unwrap().content, None);
+    let empty = root.open_as(b"empty", options).unwrap();
+    assert_eq!((empty.content.as_deref(), empty.unmeasured), (Some(&b""[..]), false));
     assert!(!root.open_as(b"a", options).unwrap().noatime_refused, "it is our own file");
     // The file was just written and opened, so its name and its bytes are in the caches.
     match root.try_open_cached(b"a", options) {
@@ -223,4 +224,35 @@ fn a_directory_is_listed_without_what_cannot_be_served() {
     }
     let listing = root.open_as(b"in/z/", options).unwrap().listing.unwrap();
     assert!(listing.is_cut && listing.entries.len() == LISTED_MOST);
+}
+
+#[test]
+fn equal_bytes_have_equal_digests() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("a", "abc"), ("b", "abc"), ("c", "abd"), ("empty", "")] {
+        std::fs::write(directory.path().join(name), bytes).unwrap();
+    }
+    let root = Root::open(directory.path()).unwrap();
+    let options = OpenOptions::default().with_content(3).with_digest(true);
+    let digest = |name: &[u8]| root.open_as(name, options).unwrap().digest;
+    assert!(digest(b"a").is_some() && digest(b"a") == digest(b"b") && digest(b"a") != digest(b"c"));
+    // Other servers, of other versions, have the same: the test vector of XXH3 for no bytes.
+    assert_eq!(digest(b"empty"), Some(0x99aa_06d3_0147_98d8_6001_c324_468d_497f));
+    assert_eq!(root.open_as(b"a", options.with_digest(false)).unwrap().digest, None);
+    assert_eq!(root.open_as(b"a", options.with_content(2)).unwrap().digest, None);
+}
+
+#[test]
+fn a_file_without_a_length_is_read_to_its_end_by_those_who_may_wait() {
+    let expected = std::fs::read("/proc/version").unwrap();
+    let root = Root::open("/proc".as_ref()).unwrap();
+    for options in [OpenOptions::default(), OpenOptions::default().with_content(10)] {
+        let open = root.open_as(b"version", options).unwrap();
+        assert_eq!((open.content.as_ref(), open.unmeasured), (Some(&expected), true));
+        let error = root.try_open_cached(b"version", options).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+    if let Err(error) = root.open_as(b"kallsyms", OpenOptions::default()) {
+        assert_eq!(Cause::of(&error), Cause::Forbidden, "it is longer than is read");
+    }
 }
