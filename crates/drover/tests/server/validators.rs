@@ -179,3 +179,47 @@ fn files_with_another_length_than_they_have_bytes_are_read_to_their_end() {
         assert_eq!((reply.text(), reply.field("ETag")), (expected.as_str(), None));
     }
 }
+
+#[test]
+fn a_file_that_is_stored_compressed_is_sent_with_its_coding() {
+    let site = Site::new();
+    for (name, text) in [
+        ("app.wasm", "plain"),
+        ("app.wasm.br", "brotli"),
+        ("app.js.gz", "gzip"),
+        ("a.svgz", "drawing"),
+        ("a.svgz.br", "drawing in two codings"),
+        ("a.tar.gz", "archive"),
+    ] {
+        site.file(name, text.repeat(500));
+    }
+    let rules = [
+        "--header=*.wasm.br Content-Encoding: br",
+        "--header=*.{gz,svgz} Content-Encoding: gzip",
+        "--header=*.tar.gz Content-Encoding: identity",
+    ];
+    for more in [&[][..], &["--precompressed"], &["--precompressed", "--cache", "off"]] {
+        let server = Server::on(&site, &[&rules[..], more].concat());
+        let mut client = server.connect();
+        for (target, coding, kind, text) in [
+            ("/app.wasm.br", Some("br"), "application/wasm", "brotli"),
+            ("/app.js.gz", Some("gzip"), "text/javascript; charset=utf-8", "gzip"),
+            ("/a.svgz", Some("gzip"), "image/svg+xml; charset=utf-8", "drawing"),
+            ("/a.tar.gz", None, "application/gzip", "archive"),
+        ] {
+            let reply = client.ask(target, &["Accept-Encoding: gzip, br"]).is(200);
+            let fields = (reply.field("Content-Encoding"), reply.field("Content-Type"));
+            assert_eq!(fields, (coding, Some(kind)), "{target} {more:?}");
+            let named = reply.lines.iter().filter(|it| it.starts_with("Content-Encoding"));
+            assert_eq!(named.count(), usize::from(coding.is_some()));
+            assert_eq!(reply.text(), text.repeat(500));
+            let several = client.ask(target, &["Range: bytes=0-0,1500-1501"]);
+            several.is(if coding.is_some() { 200 } else { 206 });
+            let part = client.ask(target, &["Range: bytes=0-1"]).is(206);
+            assert_eq!(part.field("Content-Encoding"), coding);
+        }
+        let coding = more.first().map(|_| "br");
+        let whole = client.ask("/app.wasm", &["Accept-Encoding: br"]).is(200);
+        assert_eq!(whole.field("Content-Encoding"), coding);
+    }
+}

@@ -86,11 +86,15 @@ impl FileEntry {
         context: EntryContext,
     ) -> FileEntry {
         let siblings = std::mem::take(&mut open.siblings);
-        let AddedFields { content_type, lines } = added;
-        let content_type = content_type.map_or_else(|| mime::of(name).into(), Cow::Owned);
-        let mut entry = FileEntry::of(open, name, (content_type, None), lines.into(), context);
-        let form = |it| StoredForm::new(it, &entry, context);
-        entry.forms = siblings.into_iter().filter_map(form).collect();
+        let AddedFields { content_type, coding, lines } = added;
+        let plain_name =
+            coding.and_then(|it| name.strip_suffix(it.suffix().as_bytes())).unwrap_or(name);
+        let content_type = content_type.map_or_else(|| mime::of(plain_name).into(), Cow::Owned);
+        let mut entry = FileEntry::of(open, name, (content_type, coding), lines.into(), context);
+        if coding.is_none() {
+            let form = |it| StoredForm::new(it, &entry, context);
+            entry.forms = siblings.into_iter().filter_map(form).collect();
+        }
         entry.varies = entry.forms.iter().any(|form| form.entry.is_some());
         entry
     }

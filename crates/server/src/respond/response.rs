@@ -281,6 +281,8 @@ pub(crate) fn file(
                     head(out, status).unsatisfied_range(entry.len).text("", with_body);
                     return Response::written(status);
                 }
+                // The parts have a coding, and their envelope has none: no field says that.
+                Some(Ranges::Several(_)) if entry.coding.is_some() => (Status::Ok, whole),
                 Some(Ranges::Several(ranges)) => {
                     let parts = RemainingParts::new(entry, ranges, in_memory);
                     return several(entry, parts, common, now, out);

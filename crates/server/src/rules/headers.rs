@@ -2,13 +2,13 @@
 
 use std::str::FromStr;
 
+use drover_http1::coding::ContentCoding;
 use globset::{GlobBuilder, GlobMatcher};
 
 /// Fields that say how a message is delimited or which state of a file is sent: the server alone knows them.
 const THE_SERVER_S: &[&str] = &[
     "accept-ranges",
     "connection",
-    "content-encoding",
     "content-length",
     "content-range",
     "date",
@@ -23,6 +23,19 @@ const THE_SERVER_S: &[&str] = &[
 
 /// The longest pattern, in bytes. What it is compiled to grows with it.
 const PATTERN_MOST: usize = 1024;
+
+/// The field that says in which coding a file is stored, under its own name.
+const CODING: &str = "Content-Encoding";
+
+/// The coding that a value of [`CODING`] names, and `None` within for a file that is in no coding.
+fn named_coding(value: &str) -> Option<Option<ContentCoding>> {
+    let is_named = |coding: &ContentCoding| coding.name().eq_ignore_ascii_case(value);
+    match ContentCoding::ALL.into_iter().find(is_named) {
+        None if value.eq_ignore_ascii_case("identity") => Some(None),
+        None => None,
+        coding => Some(coding),
+    }
+}
 
 /// A field that responses with certain files have: `/assets/** Cache-Control: max-age=31536000, immutable`.
 ///
@@ -72,6 +85,9 @@ impl HeaderRule {
                 "the pattern has {} bytes; write one of at most {PATTERN_MOST}",
                 pattern.len()
             ));
+        }
+        if name.eq_ignore_ascii_case(CODING) && named_coding(value).is_none() {
+            return Err(format!("{CODING} must be br, zstd, gzip or identity, not {value:?}"));
         }
         let pattern = if pattern.contains('/') { pattern.into() } else { format!("**/{pattern}") };
         let glob = GlobBuilder::new(&pattern).literal_separator(true).build();
@@ -141,6 +157,8 @@ impl HeaderRule {
 pub(crate) struct AddedFields {
     /// The type that is sent in place of the one that the name's suffix tells.
     pub(crate) content_type: Option<String>,
+    /// The coding that the file's own bytes are in.
+    pub(crate) coding: Option<ContentCoding>,
     /// The lines of all other fields.
     pub(crate) lines: Vec<u8>,
 }
@@ -164,6 +182,8 @@ impl AddedFields {
             }
             if rule.is_for("Content-Type") {
                 added.content_type = Some(rule.value.clone());
+            } else if rule.is_for(CODING) {
+                added.coding = named_coding(&rule.value).flatten();
             } else {
                 let line = format!("{}: {}\r\n", rule.name, rule.value);
                 added.lines.extend_from_slice(line.as_bytes());
@@ -223,7 +243,7 @@ mod tests {
 
     fn added(rules: &[&str], name: &str) -> (Option<String>, String) {
         let rules: Vec<HeaderRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        let AddedFields { content_type, lines } = AddedFields::of(&rules, name.as_bytes());
+        let AddedFields { content_type, lines, .. } = AddedFields::of(&rules, name.as_bytes());
         (content_type, String::from_utf8(lines).unwrap())
     }
 
@@ -254,6 +274,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_names_the_coding_that_a_file_is_stored_in() {
+        let rules = ["*.{gz,svgz} content-encoding: GZIP", "*.tar.gz Content-Encoding: identity"];
+        let rules = rules.map(|rule| rule.parse().unwrap());
+        let coding = |name: &str| {
+            let added = AddedFields::of(&rules, name.as_bytes());
+            assert_eq!(added.lines, b"", "the field is not written twice");
+            added.coding
+        };
+        assert_eq!(coding("a/b.js.gz"), Some(ContentCoding::Gzip));
+        assert_eq!(coding("b.svgz"), Some(ContentCoding::Gzip));
+        assert_eq!((coding("b.tar.gz"), coding("b.js")), (None, None));
+    }
+
+    #[test]
     fn a_star_stays_in_its_folder_and_a_name_without_a_slash_is_in_any() {
         let is_hit =
             |pattern: &str, name: &str| !added(&[&format!("{pattern} A: b")], name).1.is_empty();
@@ -281,6 +315,7 @@ mod tests {
             ("*.js : x", "no name"),
             ("*.js a b: x", "no name"),
             ("*.js Content-Length: 1", "the server's own"),
+            ("*.js Content-Encoding: deflate", "must be br, zstd, gzip or identity"),
             ("*.js transfer-encoding: chunked", "the server's own"),
             ("*.js A: b\r\nC: d", "control character"),
             ("a[ A: b", "unclosed"),

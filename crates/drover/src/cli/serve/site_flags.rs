@@ -69,7 +69,8 @@ pub(in crate::cli) struct SiteFlags {
     ///
     /// For example '/assets/** Cache-Control: max-age=31536000, immutable'. A pattern without a slash, such as
     /// *.html, is one over the last part of the name, in any folder. Of rules for one field, the last that
-    /// matches counts. Content-Type takes the place of the type that the suffix tells.
+    /// matches counts. Content-Type takes the place of the type that the suffix tells. Content-Encoding (br, zstd, gzip)
+    /// is for files that are stored compressed, for example '*.js.gz Content-Encoding: gzip'.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
     pub(super) header: Vec<HeaderRule>,
