@@ -13,14 +13,14 @@ fn types_that_are_compressed_already_are_left_out() {
     for name in ["a.html", "b.WASM", "c.ttf", "d.ico", "e.txt"] {
         site.write(name, &text(1, 1000));
     }
-    for name in ["a.png", "b.woff2", "c.zip", "d.mp4", "LICENSE", "e.sql"] {
+    for name in ["a.png", "b.woff2", "c.zip", "d.mp4", "LICENSE", "e.dump"] {
         site.write(name, &text(1, 1000));
     }
     let told = site.compress("");
     assert_eq!(site.siblings().len(), 5 * 3);
     assert!(told.contains("Left out: 6 of types that hardly compress, or unknown"), "{told}");
-    site.compress("--include *.sql --include LICENSE --exclude *.txt");
-    site.assert_siblings("e.sql", ALL);
+    site.compress("--include *.dump --include LICENSE --exclude *.txt");
+    site.assert_siblings("e.dump", ALL);
     site.assert_siblings("LICENSE", ALL);
     assert_eq!(site.siblings().len(), 7 * 3);
 }

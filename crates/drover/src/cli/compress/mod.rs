@@ -71,7 +71,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES", default_value = "256", value_parser = size::parse_or_none)]
     min_size: usize,
 
-    /// Compress these files too, whatever their type, as in '*.sql'
+    /// Compress these files too, whatever their type, as in '*.dump'
     ///
     /// By default, types are compressed that are stored uncompressed: text, HTML, CSS, JavaScript, JSON, XML, SVG,
     /// WebAssembly, TTF and OTF fonts and the like, by the ending of the name. A pattern without a slash
