@@ -53,7 +53,11 @@ pub(super) fn keep_asking(address: SocketAddr, pages: &[Page], over: &AtomicBool
         let reply = ask(&[]).is(200);
         assert!(reply.body == page.content, "{}", page.target);
         let tag = format!("If-None-Match: {}", reply.field("ETag").unwrap());
-        ask(&[&tag]).is(304);
+        let again = ask(&[&tag]);
+        // Configurations in between may differ in what tags are made of.
+        if again.status != 304 {
+            assert_ne!(again.is(200).field("ETag"), reply.field("ETag"));
+        }
         if page.content.len() > 10 {
             assert!(ask(&["Range: bytes=3-9"]).is(206).body == page.content[3..10]);
         }
