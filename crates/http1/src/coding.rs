@@ -1,6 +1,6 @@
 //! Content codings (RFC 9110 section 8.4.1): in which stored form of a file a client gets it.
 
-use crate::conditional::ListField;
+use crate::fields::ListField;
 use crate::framing::list;
 
 /// A content coding in which a file may be stored.

@@ -6,6 +6,7 @@
 
 use crate::coding::ContentCoding;
 use crate::date;
+pub use crate::fields::ListField;
 
 /// An entity tag, quotes included, in place.
 ///
@@ -169,49 +170,6 @@ impl Validators {
     /// Whether this is the file's tag, and the tag is strong.
     fn is_strong_tag(&self, opaque: &[u8]) -> bool {
         self.etag.is_some_and(|tag| !tag.weak && tag.opaque() == opaque)
-    }
-}
-
-/// A list field of a request. Several lines with the same name are one list (RFC 9110 section 5.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListField<'a> {
-    /// The value of the field's only line.
-    Line(&'a [u8]),
-    /// The field has several lines.
-    Lines {
-        /// The field's name.
-        name: &'static str,
-        /// The request head in which the lines stand.
-        head: &'a [u8],
-    },
-}
-
-impl<'a> ListField<'a> {
-    /// Takes one more line of the field `name`, found in `head`.
-    pub(crate) fn take(
-        field: &mut Option<ListField<'a>>,
-        name: &'static str,
-        value: &'a [u8],
-        head: &'a [u8],
-    ) {
-        *field = Some(match field {
-            None => ListField::Line(value),
-            Some(_) => ListField::Lines { name, head },
-        });
-    }
-
-    /// The values of the field's lines, in their order.
-    pub fn lines(self) -> impl Iterator<Item = &'a [u8]> {
-        let (only, name, head) = match self {
-            ListField::Line(value) => (Some(value), "", &[][..]),
-            ListField::Lines { name, head } => (None, name, head),
-        };
-        let lines = head.split(|byte| *byte == b'\n').filter_map(move |line| {
-            let (found, value) = line.split_at_checked(name.len())?;
-            let value = value.strip_prefix(b":")?;
-            found.eq_ignore_ascii_case(name.as_bytes()).then(|| value.trim_ascii())
-        });
-        only.into_iter().chain(lines)
     }
 }
 

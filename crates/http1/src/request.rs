@@ -7,7 +7,8 @@
 
 use std::mem::MaybeUninit;
 
-use crate::conditional::{Conditions, ListField};
+use crate::conditional::Conditions;
+use crate::fields::ListField;
 use crate::fields::{Fields, start_line};
 use crate::framing::{Delimiters, Stated, Version, list};
 use crate::status::{Refusal, Status};

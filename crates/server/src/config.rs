@@ -29,22 +29,10 @@ use crate::auth::Auth;
 use crate::budget::MemoryBudget;
 use crate::hosts::{HostPattern, HostTable};
 use crate::proxies::Proxies;
-use crate::rules::{Cors, ErrorPage, HeaderRule, Redirect};
+use crate::rules::{Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
-
-/// What the entity tags of files are made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EtagSource {
-    /// Of files whose bytes are kept, a digest of the bytes; of others, time and length.
-    #[default]
-    Content,
-    /// The time of modification and the length.
-    Times,
-    /// There are no tags.
-    Off,
-}
 
 /// What is served.
 #[derive(Clone, Debug)]

@@ -81,8 +81,7 @@ pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use auth::Auth;
 pub use budget::{MemoryBudget, MemoryUse};
 pub use config::{
-    Config, ContentSource, EtagSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS,
-    SiteSettings,
+    Config, ContentSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS, SiteSettings,
 };
 pub use hosts::HostPattern;
 pub use proxies::Proxies;
@@ -91,8 +90,8 @@ pub use proxies::trusted::TrustedProxies;
 pub use reload::{NextConfig, Reloader};
 pub use respond::listing::escape_html;
 pub use rules::{
-    AllowedOrigin, CachePolicy, Cors, EarlyHint, ErrorPage, HeaderRule, Redirect, private_to_users,
-    security_headers,
+    AllowedOrigin, CachePolicy, Cors, EarlyHint, ErrorPage, EtagSource, HeaderRule, Redirect,
+    private_to_users, security_headers,
 };
 pub use server::Server;
 pub use signals::{Role, StopSignals};

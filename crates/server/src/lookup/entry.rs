@@ -12,9 +12,8 @@ use drover_http1::conditional::{ETag, FileTimes, ListField, Validators};
 use drover_http1::mime;
 use drover_mech::files::root::{Cause, OpenFile, Sibling, Stamp};
 
-use crate::config::EtagSource;
 use crate::lookup::watch::WatchedPath;
-use crate::rules::AddedFields;
+use crate::rules::{AddedFields, EtagSource};
 use crate::worker::clock::DateClock;
 
 /// One open file with everything a response says of it.

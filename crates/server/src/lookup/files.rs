@@ -27,13 +27,12 @@ use drover_mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, 
 use drover_mech::net::Net;
 use tracing::{info, warn};
 
-use crate::config::EtagSource;
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntryContext, EntrySource, FileEntry};
 use crate::lookup::kept::KeptFiles;
 use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, PendingOpens};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
-use crate::rules::{AddedFields, Cors, ErrorPage, HeaderRule, Redirect};
+use crate::rules::{AddedFields, Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::worker::clock::{DateClock, Throttle};
 use crate::{Revalidate, RootWatch};

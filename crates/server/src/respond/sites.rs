@@ -13,13 +13,13 @@ use drover_mech::files::root::{ListedNames, OpenOptions};
 use drover_mech::net::Net;
 
 use crate::auth::Authenticator;
-use crate::config::{Config, ContentSource, EtagSource, SiteSettings};
+use crate::config::{Config, ContentSource, SiteSettings};
 use crate::hosts::HostTable;
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::lookup::kept::KeptFiles;
 use crate::respond::response::{Fixed, SERVER};
-use crate::rules::Cors;
+use crate::rules::{Cors, EtagSource};
 
 /// Bodies up to this length that are not kept are read and sent with their head by one call when the
 /// user names no file backend. A read of 1 KiB costs less than the second call that lends

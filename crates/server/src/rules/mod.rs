@@ -15,3 +15,15 @@ pub(crate) use headers::AddedFields;
 pub use headers::HeaderRule;
 pub use presets::{CachePolicy, private_to_users, security_headers};
 pub use redirects::Redirect;
+
+/// What the entity tags of files are made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EtagSource {
+    /// Of files whose bytes are kept, a digest of the bytes; of others, time and length.
+    #[default]
+    Content,
+    /// The time of modification and the length.
+    Times,
+    /// There are no tags.
+    Off,
+}
