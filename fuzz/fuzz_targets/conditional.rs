@@ -2,7 +2,9 @@
 //! entity tags matches only if the file's stands in it, and strongly only if it stands there without W/.
 #![no_main]
 
-use drover_http1::conditional::{self, Conditions, ListField, FileTimes, PreconditionOutcome, Validators};
+use drover_http1::conditional::{
+    self, Conditions, FileTimes, ListField, PreconditionOutcome, Validators,
+};
 use drover_http1::{HeadLimits, date, request};
 use libfuzzer_sys::fuzz_target;
 
@@ -58,7 +60,8 @@ fuzz_target!(|input: (i64, u32, u64, u64, &[u8])| {
             continue;
         }
         let places = |line: &[u8]| -> Vec<bool> {
-            let at = (0..line.len()).filter(|at| !opaque.is_empty() && line[*at..].starts_with(opaque));
+            let at =
+                (0..line.len()).filter(|at| !opaque.is_empty() && line[*at..].starts_with(opaque));
             at.map(|at| line[..at].ends_with(b"W/")).collect()
         };
         let weak: Vec<bool> = list.lines().flat_map(places).collect();
