@@ -87,7 +87,8 @@ fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
             assert_eq!(sum("drover_sent_bytes_total", &[]), bytes as f64, "{flags:?}");
             let batches = sum("drover_accept_batches_total", &[]);
             assert!((1.0..=7.0).contains(&batches), "{flags:?}: {batches} batches");
-            // These a worker tells before its next wait.
+            // A worker tells of these before its next wait. How many there are is the mechanism's to say: one that merges
+            // reports a connection with what came before it, and a worker may accept two in a row without a wait.
             once(|| {
                 let found = metrics(admin);
                 let waits = found.sum("drover_dispatch_waits_total", &[]);
