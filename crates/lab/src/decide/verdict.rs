@@ -3,7 +3,7 @@
 use super::candidates::{Axis, by_simplicity};
 use crate::analysis::FEWEST_ROUNDS;
 use crate::report::model::answer::{
-    AnswerKind, Candidate, CandidateStanding, Choice, Confidence, Finding,
+    AnswerKind, BestSubject, Candidate, CandidateStanding, Confidence, Finding,
 };
 use crate::report::model::words::{counted, list, lower, ratio};
 
@@ -13,7 +13,7 @@ pub(super) struct Recommendation {
     /// The verdict in sentences, with the reason and how sure it is.
     pub(super) text: String,
     /// The same for programs.
-    pub(super) choice: Choice,
+    pub(super) choice: BestSubject,
 }
 
 /// The finding at one load.
@@ -126,7 +126,8 @@ pub(super) fn verdict(
                 axis.question()
             );
             let (flag, confidence) = (axis.flag(), Confidence::None);
-            let choice = Choice { flag, take: None, at_saturation: None, confidence, rounds: 0 };
+            let choice =
+                BestSubject { flag, take: None, at_saturation: None, confidence, rounds: 0 };
             return Recommendation { text, choice };
         }
     };
@@ -144,7 +145,7 @@ pub(super) fn verdict(
     let Found { mut text, taken, at_saturation, equals } = found;
     text += &by_default(auto, taken, &equals);
     text += &confidence_words(confidence, rounds);
-    let choice = Choice {
+    let choice = BestSubject {
         flag: axis.flag(),
         take: Some(taken.to_owned()),
         at_saturation: at_saturation.map(str::to_owned),

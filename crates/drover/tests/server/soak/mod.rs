@@ -82,8 +82,10 @@ struct Footprint {
 
 impl Footprint {
     fn of(configured: &Configured) -> Footprint {
-        let tasks = format!("/proc/{}/task", configured.server.worker_process());
-        let threads = fs::read_dir(tasks).unwrap().count();
+        // A process from before may end meanwhile.
+        let tasks = |process| fs::read_dir(format!("/proc/{process}/task"));
+        let of = |process| tasks(process).map_or(0, |tasks| tasks.count());
+        let threads = configured.server.children().into_iter().map(of).sum();
         Footprint { descriptors: configured.server.files_open(), threads }
     }
 }
@@ -127,7 +129,7 @@ fn rest(configured: &mut Configured, round: u32, at_start: Footprint) {
         assert!(
             since.elapsed() < REST_MOST,
             "at the start {at_start:?}, after round {round} {now:?}: {:?}",
-            descriptors(configured.server.worker_process())
+            configured.server.children().into_iter().map(descriptors).collect::<Vec<_>>()
         );
         thread::yield_now();
     }
