@@ -8,6 +8,9 @@ use crate::harness::{PATIENCE, Server, Site, drover, signal};
 /// A site below a folder that has a configuration file beside it.
 struct Folder(Site);
 
+/// A check tries the addresses too, and the port that people use may be taken.
+const ANYWHERE: [&str; 2] = ["--listen", "127.0.0.1:0"];
+
 impl Folder {
     /// With one page, `/a`, and one that is hidden, `/.b`.
     fn new() -> Folder {
@@ -175,9 +178,9 @@ fn a_file_names_the_directory_that_is_served() {
     for text in ["", "listen = 0\n"] {
         let told = folder.faults(text, &[]);
         assert!(told.len() == 1 && told[0].contains("write root ="), "{told:?}");
-        folder.checked(text, &[&folder.public()]);
-        folder.checked(&format!("{text}reply-size = '1K'\n"), &[]);
-        folder.checked(&format!("{text}[[host]]\nname = 'a'\nroot = 'public'\n"), &[]);
+        folder.checked(text, &[&ANYWHERE[..], &[&folder.public()]].concat());
+        folder.checked(&format!("{text}reply-size = '1K'\n"), &ANYWHERE);
+        folder.checked(&format!("{text}[[host]]\nname = 'a'\nroot = 'public'\n"), &ANYWHERE);
     }
 }
 
@@ -209,7 +212,8 @@ fn every_host_is_told_with_its_place() {
         assert_eq!(told.iter().filter(is_it).count(), 1, "{place}, {words}: {told:?}");
     }
     assert_eq!(told.len(), 5, "{told:?}");
-    let checked = folder.checked(&hosts.replace("'no'", "'public'").replace("auth", "# auth"), &[]);
+    let checked =
+        folder.checked(&hosts.replace("'no'", "'public'").replace("auth", "# auth"), &ANYWHERE);
     let heads = checked.lines().filter(|line| line.starts_with("[[host]]"));
     let lines: Vec<_> = heads.map(|head| head.rsplit_once(':').unwrap().1).collect();
     assert_eq!(lines, ["2", "5", "8"], "{checked}");

@@ -70,18 +70,15 @@ impl Server {
     /// mechanism and backend that `DROVER_DISPATCH` and `DROVER_FILES` name, so that the whole suite can be run over any pair of
     /// them. Reads the `n_addresses` lines that say that it accepts.
     pub(crate) fn start(mut command: Command, n_addresses: usize) -> Server {
-        let has = |command: &Command, flag: &str| {
-            command.get_args().any(|argument| argument == flag || argument == "--config")
-        };
-        if !has(&command, "--workers") {
+        if !says(&command, "--workers") {
             command.args(["--workers", "1"]);
         }
         for (variable, flag) in [("DROVER_DISPATCH", "--dispatch"), ("DROVER_FILES", "--files")] {
-            if let Some(value) = std::env::var_os(variable).filter(|_| !has(&command, flag)) {
+            if let Some(value) = std::env::var_os(variable).filter(|_| !says(&command, flag)) {
                 command.arg(flag).arg(value);
             }
         }
-        if !has(&command, "--listen") {
+        if !says(&command, "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         Server::start_as_it_is(command, n_addresses)
@@ -262,6 +259,22 @@ pub(crate) fn private_memory_of(process: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Whether `command` has this flag, or its file has the key of this name. A file that says nothing of `listen` would have the
+/// server take the port that people use.
+fn says(command: &Command, flag: &str) -> bool {
+    let arguments: Vec<_> = command.get_args().collect();
+    if arguments.iter().any(|argument| *argument == flag) {
+        return true;
+    }
+    let config = arguments.iter().position(|argument| *argument == "--config");
+    let Some(file) = config.and_then(|at| arguments.get(at + 1)) else { return false };
+    let text = fs::read_to_string(file).unwrap();
+    // Keys of all hosts stand before the table of one.
+    let keys = text.lines().take_while(|line| !line.starts_with('['));
+    let named = |line: &str| Some(line.split_once('=')?.0.trim() == &flag[2..]);
+    keys.filter_map(named).any(|is_it| is_it)
 }
 
 /// The state and the parent of the process, or thread, with this folder of /proc (proc_pid_stat(5)).

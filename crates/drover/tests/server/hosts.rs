@@ -378,6 +378,8 @@ fn what_is_no_host_is_told_at_the_start() {
     command.args([
         "serve",
         "--check",
+        "--listen",
+        "127.0.0.1:0",
         "--host",
         "a=a --listing --auth= --header=",
         "--host",
