@@ -1,6 +1,7 @@
 //! Against a server that fails in every way, alone and mixed, the generator's account is what the
 //! server's log says.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -13,9 +14,12 @@ use crate::truth::{Account, BODY, FAULTS, Fault, drawn, faulty};
 
 /// A file with the body that replies should have, as a flag.
 static VERIFY: LazyLock<String> = LazyLock::new(|| {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("right-body");
-    std::fs::write(&file, "x".repeat(BODY)).unwrap();
-    format!("--verify={}", file.display())
+    // Another run of these tests may be reading the file: it is replaced as a whole.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut file = tempfile::NamedTempFile::new_in(folder).unwrap();
+    file.write_all(&[b'x'; BODY]).unwrap();
+    file.persist(folder.join("right-body")).unwrap();
+    format!("--verify={}", folder.join("right-body").display())
 });
 
 /// Flags that make every fault one.

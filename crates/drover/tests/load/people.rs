@@ -173,14 +173,22 @@ fn seen(arguments: &[&str]) -> (String, String) {
 
 #[test]
 fn a_run_without_a_reply_ends_with_what_to_look_at() {
-    let last_word = |action: Action| {
+    let last_word = |action: Action, timeout: &str| {
         let server = Server::always(action);
-        seen(&[&server.url(), "-c", "1", "-n", "1", "--timeout", "200ms"]).1
+        seen(&[&server.url(), "-c", "1", "-n", "1", "--timeout", timeout]).1
     };
-    let noise = Action::Reply("SSH-2.0-OpenSSH\r\n".to_string());
-    assert!(last_word(noise).contains("(protocol 1): does it speak HTTP/1"));
-    assert!(last_word(Action::Ignore).contains("(client_timeout 1): give it a longer --timeout"));
-    assert!(last_word(Action::Reset).contains("(reset 1): it takes connections and closes them"));
+    for (action, timeout, expected) in [
+        (
+            Action::Reply("SSH-2.0-OpenSSH\r\n".to_string()),
+            "1m",
+            "(protocol 1): does it speak HTTP/1",
+        ),
+        (Action::Ignore, "200ms", "(client_timeout 1): give it a longer --timeout"),
+        (Action::Reset, "1m", "(reset 1): it takes connections and closes them"),
+    ] {
+        let last_word = last_word(action, timeout);
+        assert!(last_word.contains(expected), "{last_word}");
+    }
 
     let (summary, last_word) = seen(&[&Nobody::anywhere().url(), "-c", "2"]);
     assert!(last_word.contains("(refused 2): is the server running there?"), "{last_word}");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::recorder::Recorder;
 use crate::run::{check_sums, drover, finish, load};
-use crate::server::Nobody;
+use crate::server::{Nobody, wait_until};
 use crate::usage::refused;
 
 /// A line of a child's.
@@ -99,9 +99,8 @@ fn an_interruption_reaches_every_process() {
         .unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     assert_eq!(line(&mut stdout), "connected\n");
-    while server.requests().is_empty() {
-        std::thread::yield_now();
-    }
+    // A third request on two connections: one of the first two was answered, and its reply has come.
+    wait_until(|| server.requests().len() > 2);
     drover_sys::process::ask_to_stop(&child).unwrap();
     let mut rest = Vec::new();
     std::io::copy(&mut stdout, &mut rest).unwrap();

@@ -160,11 +160,10 @@ impl Server {
         self.counts.request_bytes.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many requests have arrived.
+    /// Waits until so many requests have arrived, which they must.
+    #[track_caller]
     pub(crate) fn wait_for_requests(&self, count: u64) {
-        while self.requests() < count {
-            wait(Duration::from_millis(1));
-        }
+        wait_until(|| self.requests() >= count);
     }
 
     /// Every request in the order of arrival, and how many connections there were: all of them,
@@ -284,6 +283,19 @@ fn read_request(input: &mut impl BufRead) -> Option<u64> {
         if line == "\r\n" {
             return Some(bytes);
         }
+    }
+}
+
+/// How long a test waits before it says that something hangs. Nothing is ordered by it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for a state that must come, and leaves the processor to those who get there.
+#[track_caller]
+pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "it does not come");
+        wait(Duration::from_millis(1));
     }
 }
 

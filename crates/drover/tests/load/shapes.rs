@@ -135,22 +135,25 @@ fn pipelined_requests_are_all_accounted_for() {
 /// What ends a connection ends every request that was sent on it, each in the same class.
 #[test]
 fn pipelined_requests_behind_a_failure_fail_with_it() {
-    for (last, class) in [
-        (Action::ReplyAndClose(String::new()), "truncated"),
+    // Only what is never answered is waited for until its time is up.
+    let (usual, short) = ("1m", "300ms");
+    for (last, class, timeout) in [
+        (Action::ReplyAndClose(String::new()), "truncated", usual),
         (
             Action::ReplyAndClose(
                 "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_string(),
             ),
             "truncated",
+            usual,
         ),
-        (Action::Ignore, "client_timeout"),
-        (Action::Reply("SSH-2.0-x\r\n".to_string()), "protocol"),
+        (Action::Ignore, "client_timeout", short),
+        (Action::Reply("SSH-2.0-x\r\n".to_string()), "protocol", usual),
     ] {
         let server = Server::start(move |n| match n {
             2 => last.clone(),
             _ => Action::Reply(reply("200 OK", 5)),
         });
-        let arguments = ["-c", "1", "-n", "10", "--pipeline", "5", "--timeout", "300ms"];
+        let arguments = ["-c", "1", "-n", "10", "--pipeline", "5", "--timeout", timeout];
         let run = load(&[&[&server.url()[..]], &arguments[..]].concat());
         assert_eq!(run.number("/requests"), 10);
         assert_eq!(run.errors(), run.number(&format!("/errors/{class}")), "{}", run.json);
