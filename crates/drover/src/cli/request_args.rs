@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drover_load::input::{curl, har, urls};
+use drover_load::input::{curl, har, text, urls};
 use drover_load::plan::order::Order;
 use drover_load::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
 use drover_load::plan::sources::{LocalPorts, SourceList};
@@ -35,9 +35,10 @@ pub(super) struct RequestArgs {
     #[arg(conflicts_with_all = ["method", "fields", "body"])]
     har: Option<PathBuf>,
 
-    /// Send the request of a curl command line, as a browser copies it with "Copy as cURL"
+    /// Send the request of a curl command line: 'curl URL -H …' in quotes, or @FILE
     ///
-    /// 'curl URL -H …', in quotes
+    /// Browsers write one with "Copy as cURL (bash)". The head and the body are those that curl sends, without its
+    /// User-Agent. Redirects are not followed, and options that are not supported are refused
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["urls", "list", "har"])]
     #[arg(conflicts_with_all = ["method", "fields", "body"])]
     curl: Option<String>,
@@ -141,10 +142,7 @@ impl RequestArgs {
                 let requests = har::parse(&text, target);
                 (requests.map_err(|error| fault("--from-har", file, &error))?, None)
             }
-            (_, Some(command)) => {
-                let request = curl::parse(command, target);
-                (vec![request.map_err(|e| UsageError::new(format!("--curl: {e}")))?], None)
-            }
+            (_, Some(command)) => (vec![read_curl(command, target)?], None),
             _ => self.written_out()?,
         };
         let order = chosen_order(self.order, weights)?;
@@ -161,9 +159,8 @@ impl RequestArgs {
         let target = self.target.as_ref();
         let (urls, weights) = match &self.list {
             Some(file) => {
-                let text =
-                    fs::read_to_string(file).map_err(|error| fault("--urls", file, &error))?;
-                let list = urls::parse(&text, target);
+                let bytes = fs::read(file).map_err(|error| fault("--urls", file, &error))?;
+                let list = text::decode(&bytes).and_then(|text| urls::parse(text, target));
                 let list = list.map_err(|error| fault("--urls", file, &error))?;
                 (list.urls, list.weights)
             }
@@ -188,6 +185,19 @@ impl RequestArgs {
         let request = |url| RequestTemplate { url, content: Arc::clone(&content) };
         Ok((urls.into_iter().map(request).collect(), weights))
     }
+}
+
+/// The request of a curl command line, or of the one in a file.
+fn read_curl(command: &str, target: Option<&Url>) -> Result<RequestTemplate, UsageError> {
+    let mut read =
+        |name: &str| fs::read(name).map_err(|error| format!("cannot read '{name}': {error}"));
+    let Some(file) = command.strip_prefix('@') else {
+        let request = curl::parse(command, target, &mut read);
+        return request.map_err(|error| UsageError::new(format!("--curl: {error}")));
+    };
+    let request =
+        read(file).and_then(|bytes| curl::parse(text::decode(&bytes)?, target, &mut read));
+    request.map_err(|error| UsageError::new(format!("--curl @{file}: {error}")))
 }
 
 fn fault(flag: &str, file: &Path, fault: &dyn std::fmt::Display) -> UsageError {

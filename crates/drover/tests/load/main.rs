@@ -4,6 +4,7 @@
 mod accounts;
 #[path = "../schema/mod.rs"]
 mod checker;
+mod curl;
 mod ends;
 mod failures;
 mod faults;

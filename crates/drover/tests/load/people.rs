@@ -21,6 +21,21 @@ fn a_curl_command_is_sent_as_it_says() {
     assert!(requests[0].fields.contains(&"X: y".to_string()), "{:?}", requests[0].fields);
 }
 
+/// A command may be longer than an argument can be, and may come from an editor of Windows.
+#[test]
+fn a_curl_command_may_be_in_a_file() {
+    let server = Recorder::start();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let body = "x".repeat(300_000);
+    let command =
+        format!("\u{feff}curl '{}/a' \\\r\n  -H 'A: b' \\\r\n  -d {body}\r\n", server.url);
+    std::fs::write(file.path(), command).unwrap();
+    let run = load(&["--curl", &format!("@{}", file.path().display()), "-n", "1", "-c", "1"]);
+    let request = &server.requests()[0];
+    assert_eq!((&request.line[..], request.body == body), ("POST /a", true), "{}", run.stderr);
+    assert!(request.fields.contains(&"A: b".to_string()), "{:?}", request.fields);
+}
+
 /// Results are passed on and published: the command line in them holds no credentials.
 #[test]
 fn credentials_of_the_command_line_are_sent_and_not_written_down() {
@@ -213,8 +228,13 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", url, "--slo", "p99<5"], &["--slo", "500us, 5ms or 1s"]);
     refused(&["load", url, "--slo", "speed>9"], &["--slo", "p99<5ms"]);
     refused(&["load", url, "--expect-status", "ok"], &["--expect-status", "2xx,404"]);
-    refused(&["load", "--curl", "curl -F a=b http://a"], &["--curl", "-F is not supported"]);
+    refused(&["load", "--curl", "curl --zzz http://a"], &["--curl", "--zzz is not supported"]);
     refused(&["load", "--curl", "curl https://127.0.0.1/"], &["--curl", "TLS", "--target"]);
+    refused(
+        &["load", "--curl", "curl a -d @/no/such/file"],
+        &["--curl", "'/no/such/file'", "No such file"],
+    );
+    refused(&["load", "--curl", "@/no/such/file"], &["--curl", "'/no/such/file'", "No such file"]);
     refused(&["load", "--from-har", "/no/such/file"], &["--from-har", "No such file"]);
     refused(&["load", url, "--curl", "curl http://a"], &["--curl", "[URL]"]);
 }

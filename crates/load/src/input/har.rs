@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::input::curl::tls_remedy;
+use crate::input::curl::url::tls_remedy;
 use crate::input::urls;
 use crate::plan::request::{RequestContent, RequestTemplate, parse_field};
 use crate::plan::target::Url;

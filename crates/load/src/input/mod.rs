@@ -1,5 +1,8 @@
-//! Requests from files of other programs: lists of URLs, HAR files, curl commands.
+//! Requests that other programs have written down. Nothing here does I/O: files that a text names are read by the
+//! caller.
 
 pub mod curl;
+mod form;
 pub mod har;
+pub mod text;
 pub mod urls;

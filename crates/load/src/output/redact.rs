@@ -1,16 +1,13 @@
 //! The command line of a run as it is written down: without the credentials in it, because results are
 //! passed on and published.
 
-use crate::input::curl;
+use crate::input::curl::{self, ShownArgument};
 
 /// What stands in place of a credential.
 const REDACTED: &str = "[redacted]";
 
 /// The ends of the names of header fields whose values are credentials.
 const SECRET_FIELDS: [&str; 4] = ["authorization", "cookie", "api-key", "token"];
-
-/// Flags of curl(1) whose values are credentials.
-const SECRET_FLAGS: [&str; 4] = ["-u", "--user", "-b", "--cookie"];
 
 /// The command line of this process, without credentials.
 pub(crate) fn command() -> Vec<String> {
@@ -30,20 +27,23 @@ pub(crate) fn command() -> Vec<String> {
     shown
 }
 
-/// A command line of curl without credentials.
+/// A command line of curl without credentials. The name of a file is shown as it is.
 fn curl_command(text: &str) -> String {
-    let Some(words) = curl::words(text) else { return REDACTED.to_string() };
-    let mut shown = Vec::new();
-    let mut words = words.into_iter();
-    while let Some(argument) = words.next() {
-        match curl::split(&argument) {
-            (flag, value) if SECRET_FLAGS.contains(&flag) => {
-                shown.push(flag.to_string());
-                if value.is_some() || words.next().is_some() {
-                    shown.push(REDACTED.to_string());
-                }
+    if text.starts_with('@') {
+        return text.to_string();
+    }
+    let Some(arguments) = curl::shown(text) else { return REDACTED.to_string() };
+    let mut shown = vec!["curl".to_string()];
+    for argument in arguments {
+        match argument {
+            ShownArgument::Url(url) => shown.push(word(&url)),
+            ShownArgument::Secret(name) => {
+                shown.extend([format!("--{name}"), REDACTED.to_string()])
             }
-            _ => shown.push(word(&argument)),
+            ShownArgument::Option(name, value) => {
+                shown.push(format!("--{name}"));
+                shown.extend(value.as_deref().map(word));
+            }
         }
     }
     shlex::try_join(shown.iter().map(String::as_str)).unwrap_or_else(|_| REDACTED.to_string())
@@ -104,11 +104,13 @@ mod tests {
 
     #[test]
     fn a_curl_command_keeps_everything_else() {
-        let text = "curl 'http://me@a/' -ume:pw --user me:pw \\\n --cookie=a=b -b a=b -H 'A: b c'";
-        let expected = "curl http://[redacted]@a/ -u [redacted] --user [redacted] \
-                        --cookie [redacted] -b [redacted] -H 'A: b c'";
+        let text = "curl 'http://me@a/' -sume:pw --user me:pw \\\n --cookie a=b -ba=b -H 'A: b c' -H 'Cookie: x' \
+                    --oauth2-bearer t";
+        let expected = "curl http://[redacted]@a/ --silent --user [redacted] --user [redacted] --cookie [redacted] \
+                        --cookie [redacted] --header 'A: b c' --header 'Cookie: [redacted]' --oauth2-bearer [redacted]";
         // What is quoted, and how, is shlex's to choose.
-        assert_eq!(curl::words(&curl_command(text)), curl::words(expected));
+        assert_eq!(shlex::split(&curl_command(text)), shlex::split(expected));
         assert_eq!(curl_command("curl 'a"), REDACTED);
+        assert_eq!(curl_command("@file"), "@file");
     }
 }

@@ -59,6 +59,12 @@ fn split_scheme(text: &str) -> Result<(Scheme, &str), String> {
     }
 }
 
+/// Whether a URL begins with a scheme and `://`, which `a://` and `u:p@a://` do not in a URL without one.
+pub(crate) fn has_scheme(text: &str) -> bool {
+    let Some((scheme, _)) = text.split_once("://") else { return false };
+    ["http", "https", "ftp", "file", "ws", "wss"].iter().any(|it| scheme.eq_ignore_ascii_case(it))
+}
+
 impl Url {
     /// Reads the URL `text`, which is `rest` behind its scheme.
     fn behind_scheme(text: &str, rest: &str) -> Result<Url, String> {
