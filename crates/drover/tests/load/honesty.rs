@@ -71,6 +71,36 @@ fn a_stop_is_told_in_a_closed_loop_too() {
     run.assert_null("/client/slip_p99_us");
 }
 
+/// All requests have left, and the generator may not have heard so yet: over a ring a send is over when its completion is taken.
+#[test]
+fn replies_that_came_during_a_stop_right_behind_the_requests_came_in_time() {
+    let late = Action::ReplyLate(Duration::from_millis(200), reply("200 OK", 1));
+    for mechanism in drover_mech::mechanisms::ALL {
+        if let Err(reason) = mechanism.probe() {
+            drover_testing::skip!("{}: {reason}", mechanism.name);
+            continue;
+        }
+        let run = || {
+            let in_time = run_in_time(
+                || Server::always(late.clone()),
+                |server, timeout| {
+                    let url = server.url();
+                    let own = ["-c", "30", "-n", "30", "--rate", "100000", "--dispatch"];
+                    let own = [&[&url[..], timeout.flag], &own[..], &[mechanism.name]].concat();
+                    let running = Running::start(&own);
+                    stop_and_go_on(&running, server, 30, timeout.time * 3 / 2);
+                    running.finish()
+                },
+            );
+            let Some((run, ..)) = in_time else { return };
+            let counts = (run.number("/replies"), run.errors());
+            assert_eq!(counts, (30, 0), "{}: {}", mechanism.name, run.json);
+        };
+        // Where the stop falls is for the scheduler to say.
+        std::thread::scope(|scope| (0..6).for_each(|_| drop(scope.spawn(run))));
+    }
+}
+
 /// About ten requests are on their way when the generator is stopped, for longer than their time-out.
 #[test]
 fn replies_that_came_during_a_stop_came_in_time() {

@@ -52,7 +52,7 @@ impl Client<'_, '_> {
         // Deadlines count from the beginning of the turn, which may be a while ago.
         let since = sent.saturating_duration_since(worker.net.now());
         self.link.conn.set_deadline(Some(since + worker.plan.timeout));
-        let mut failure = self.send(first.request).await.err();
+        let mut failure = self.send(first.request, sent).await.err();
         // A server that does not want all of a large request may have responded to it and closed.
         let cut = failure.filter(|failure| *failure == RequestFailure::Reset && count == 1);
         for index in 0..count {
@@ -75,8 +75,8 @@ impl Client<'_, '_> {
         }
     }
 
-    /// Sends request number `first`, and the calls behind it.
-    async fn send(&mut self, first: usize) -> Result<(), RequestFailure> {
+    /// Sends request number `first`, and the calls behind it; the exchange has begun at `sent`.
+    async fn send(&mut self, first: usize, sent: Instant) -> Result<(), RequestFailure> {
         let Link { ref conn, worker, origin, .. } = self.link;
         let bytes = |number| &worker.requests.get(origin, number).bytes;
         if self.behind.is_empty() {
@@ -87,17 +87,30 @@ impl Client<'_, '_> {
                 (0, numbers.for_each(|number| io.output.extend_from_slice(bytes(number))))
             });
         }
+        let mut late = false;
         // Counted piece by piece, so that bytes sent before a failure count.
-        let sent = poll_fn(|_| {
+        poll_fn(|_| {
             loop {
-                match ready!(conn.poll_send()) {
+                match ready!(conn.poll_send()).map_err(|error| RequestFailure::of_transfer(&error))
+                {
                     Ok(0) => return Poll::Ready(Ok(())),
                     Ok(count) => worker.account.borrow_mut().sent_bytes += count,
-                    Err(error) => return Poll::Ready(Err(error)),
+                    // Over io_uring a send is over when its completion is taken, and the response may be here by then.
+                    Err(RequestFailure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
+                        self.go_on_late(sent);
+                    }
+                    Err(failure) => return Poll::Ready(Err(failure)),
                 }
             }
-        });
-        sent.await.map_err(|error| RequestFailure::of_transfer(&error))
+        })
+        .await
+    }
+
+    /// Sets another deadline behind the one that has passed. A generator that stood still adds the time of its pause to the
+    /// deadline, and finds what came meanwhile.
+    fn go_on_late(&self, sent: Instant) {
+        let away = sent.elapsed().saturating_sub(self.link.worker.plan.timeout);
+        self.link.conn.set_deadline(Some(away));
     }
 
     /// Receives response `index` of a batch that was sent at `sent`: the response to request `number`.
@@ -124,10 +137,7 @@ impl Client<'_, '_> {
             };
             let received = match received.map_err(|error| RequestFailure::of_transfer(&error)) {
                 Err(RequestFailure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
-                    // A generator that stood still adds the time of its pause to the deadline, and
-                    // finds the responses that came meanwhile.
-                    let away = sent.elapsed().saturating_sub(worker.plan.timeout);
-                    conn.set_deadline(Some(away));
+                    self.go_on_late(sent);
                     continue;
                 }
                 received => received?,
