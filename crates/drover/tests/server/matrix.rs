@@ -72,7 +72,8 @@ fn a_silent_connection_is_closed() {
 
 #[test]
 fn a_head_that_does_not_end_is_a_408() {
-    on_each(&["--header-timeout", "100ms"], time_outs::a_head_that_does_not_end_is_a_408);
+    let flags = ["--header-timeout", time_outs::HEAD_LIMIT.0];
+    on_each(&flags, time_outs::a_head_that_does_not_end_is_a_408);
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn a_download_outlives_the_time_for_its_head() {
     let site = letters();
     drop(site.sparse("long", LEN as u64));
     on_every_mechanism(|mechanism| {
-        let flags = ["--idle-timeout", "0", "--header-timeout", "300ms"];
+        let flags = ["--idle-timeout", "0", "--header-timeout", time_outs::HEAD_LIMIT.0];
         let server = Server::on(&site, &with(mechanism, &flags));
         time_outs::a_download_outlives_the_time_for_its_head(&server, LEN);
     });
