@@ -4,7 +4,7 @@ use drover_mech::accept::{self, Strategy};
 use drover_mech::mechanisms::{self, Features, Mechanism};
 
 use crate::connections::letters;
-use crate::harness::{Client, PATIENCE, Server, Site, request};
+use crate::harness::{Client, Server, Site, request, wait_until};
 use crate::limits::starved;
 
 /// Serves `site` with three workers and the flags, for every strategy and every mechanism that go
@@ -97,12 +97,8 @@ fn idle_clients_give_way_to_new_ones() {
                 client.stream().set_nonblocking(true).unwrap();
                 clients.push(client);
             }
-            let begin = std::time::Instant::now();
             let closed = |client: &&Client| matches!(client.stream().peek(&mut [0]), Ok(0));
-            while clients.iter().filter(closed).count() < 60 - 12 {
-                assert!(begin.elapsed() < PATIENCE, "more than 12 connections stay open");
-                std::thread::yield_now();
-            }
+            wait_until("12 connections stay", || clients.iter().filter(closed).count() >= 60 - 12);
         });
     }
 }
@@ -138,11 +134,11 @@ fn a_worker_that_becomes_full_while_it_waits_has_another_one_woken() {
                 // The other one keeps room for more.
                 if others.len() == 3 {
                     others.clear();
-                    while descriptors(other) > idle[1] {}
+                    wait_until("all are closed", || descriptors(other) <= idle[1]);
                 }
             }
             drop(others);
-            while descriptors(other) > idle[1] {}
+            wait_until("all are closed", || descriptors(other) <= idle[1]);
             for _ in 0..4 {
                 Client::connect(first).get("/").is(200);
             }
@@ -176,15 +172,9 @@ fn idle_processes_wait_in_the_calls_of_their_strategy() {
         let Ok(_) = std::fs::read(format!("/proc/{}/syscall", server.process())) else {
             return drover_testing::skip!("the kernel does not tell the calls that threads are in");
         };
-        let start = std::time::Instant::now();
-        loop {
-            let found: (usize, usize) = (of_workers(), asleep_in_accept(server.process()));
-            if found == expected {
-                break;
-            }
-            assert!(start.elapsed() < PATIENCE, "{found:?} instead of {expected:?}");
-            std::thread::yield_now();
-        }
+        wait_until(&format!("{expected:?} asleep in accept4"), || {
+            (of_workers(), asleep_in_accept(server.process())) == expected
+        });
     });
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Output, Stdio};
 
-use crate::harness::{PATIENCE, Server, Site, drover, signal};
+use crate::harness::{Server, Site, drover, once, signal};
 
 /// A site below a folder that has a configuration file beside it.
 struct Folder(Site);
@@ -234,15 +234,11 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 fn children(server: &Server, but: Option<u32>) -> Vec<u32> {
-    let start = std::time::Instant::now();
-    loop {
+    once("a successor", || {
         let children = server.children();
-        if children.len() == 1 && but.is_none_or(|gone| !children.contains(&gone)) {
-            return children;
-        }
-        assert!(start.elapsed() < PATIENCE, "no successor: {children:?}");
-        std::thread::yield_now();
-    }
+        let is_other = children.len() == 1 && but.is_none_or(|gone| !children.contains(&gone));
+        is_other.then_some(children)
+    })
 }
 
 /// A worker process that is replaced serves as the others do, whatever the file says by then.

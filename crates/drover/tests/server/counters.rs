@@ -13,7 +13,7 @@ use serde_json::Value;
 #[path = "../schema/mod.rs"]
 pub(crate) mod checker;
 
-use crate::harness::{PATIENCE, Server, drover, signal};
+use crate::harness::{Server, drover, once, signal, stop};
 
 const SCHEMA: &str = include_str!("../../schemas/drover.counters-1.schema.json");
 
@@ -23,14 +23,7 @@ const ROOM: u64 = 16;
 
 /// The counters in the file, once there is one; they conform to their schema.
 fn counters(file: &Path) -> Value {
-    let begin = std::time::Instant::now();
-    let text = loop {
-        match fs::read_to_string(file) {
-            Ok(text) => break text,
-            Err(error) => assert!(begin.elapsed() < PATIENCE, "{}: {error}", file.display()),
-        }
-        std::thread::yield_now();
-    };
+    let text = once("the file", || fs::read_to_string(file).ok());
     fs::remove_file(file).unwrap();
     let counters = serde_json::from_str(&text).unwrap();
     let schema = serde_json::from_str(SCHEMA).unwrap();
@@ -42,17 +35,6 @@ fn counters(file: &Path) -> Value {
 fn asked_for(server: &Server, file: &Path) -> Value {
     signal("USR1", server.process());
     counters(file)
-}
-
-fn stop(process: u32) {
-    signal("STOP", process);
-    let is_stopped = || {
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-        stat[stat.rfind(')').unwrap()..].starts_with(") T")
-    };
-    while !is_stopped() {
-        std::thread::yield_now();
-    }
 }
 
 fn start(flags: &[&str], file: &Path) -> Server {

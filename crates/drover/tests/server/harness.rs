@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_mech::fileio::{self, Backend};
 use drover_mech::mechanisms::{self, Mechanism};
@@ -206,10 +206,7 @@ impl Server {
     pub(crate) fn while_stopped<R>(&self, work: impl FnOnce() -> R) -> R {
         let processes: Vec<u32> = [self.process()].into_iter().chain(self.children()).collect();
         for &process in &processes {
-            signal("STOP", process);
-            while !is_stopped(process) {
-                std::thread::yield_now();
-            }
+            stop(process);
         }
         let result = work();
         processes.into_iter().for_each(|process| signal("CONT", process));
@@ -234,8 +231,9 @@ impl Server {
     }
 
     /// Waits until the server's listening socket is gone, so that it has begun to stop.
+    #[track_caller]
     pub(crate) fn until_it_refuses(&self) {
-        while TcpStream::connect(self.address()).is_ok() {}
+        wait_until("it refuses", || TcpStream::connect(self.address()).is_err());
     }
 
     pub(crate) fn exit_status(&mut self) -> ExitStatus {
@@ -285,12 +283,39 @@ fn state_and_parent(folder: &str) -> Option<(char, u32)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
+/// Stops a process, and returns when it does not run any more.
+#[track_caller]
+pub(crate) fn stop(process: u32) {
+    signal("STOP", process);
+    wait_until("it stops", || is_stopped(process));
+}
+
 /// Whether all threads of a process have stopped.
 fn is_stopped(process: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let folders = threads.map(|it| it.unwrap().path().display().to_string());
     let mut states = folders.map(|folder| state_and_parent(&folder));
     states.all(|it| it.is_some_and(|(state, _)| state == 'T'))
+}
+
+/// What `look` returns, once that is so: a state that must come, as the name `what` says.
+#[track_caller]
+pub(crate) fn once<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < PATIENCE, "{what}: it does not come");
+        // A look takes much of a processor, which the server needs to get there.
+        pause(Duration::from_millis(5));
+    }
+}
+
+/// Waits for a state that must come.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    once(what, || is_so().then_some(()));
 }
 
 /// Lets time pass, so that a test that asks again and again leaves the processor to the server. Nothing is ordered by it.

@@ -3,7 +3,9 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Client, Reply, Server, Site, drover, on_every_mechanism, usable_backends};
+use crate::harness::{
+    Client, Reply, Server, Site, drover, on_every_mechanism, usable_backends, wait_until,
+};
 use crate::reloading::Configured;
 
 /// The directories, and hosts that lead to each; the first is the root.
@@ -343,9 +345,10 @@ fn a_reload_changes_hosts_and_worker_processes_have_them_too() {
         // Beneath what the sandbox leaves readable.
         configured.set(&table("wild", ""));
         // Workers from before may take connections for a moment.
-        while get("a.test", "/small").body != content("wild", 100) {}
+        let is_now = |body: &[u8]| wait_until("it is new", || get("a.test", "/small").body == body);
+        is_now(&content("wild", 100));
         configured.set("");
-        while get("a.test", "/small").body != b"root" {}
+        is_now(b"root");
         configured.stops_in_good_order();
     }
 }
