@@ -12,7 +12,7 @@ use crate::analysis::Bound;
 use crate::model::{Level, Sample};
 use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::model::answer::{
-    AnswerKind, AnswerRule, BestSubject, Choose, Confidence, Finding, QuestionAnswer, findings,
+    Advice, AnswerKind, AnswerRule, Choose, Confidence, Finding, QuestionAnswer, findings,
 };
 use crate::report::model::estimate::estimate;
 use crate::report::model::words::{number, quantity, range};
@@ -125,7 +125,7 @@ fn unanswered(axis: Axis, why: &str) -> QuestionAnswer {
         id: axis.id().to_owned(),
         question: axis.question().to_owned(),
         verdict: Some(format!("{} Not measured: {why}.", axis.question())),
-        choice: Some(BestSubject { flag, take: None, at_saturation: None, confidence, rounds: 0 }),
+        choice: Some(Advice { flag, take: None, at_saturation: None, confidence, rounds: 0 }),
         note: None,
         findings: Vec::new(),
     }

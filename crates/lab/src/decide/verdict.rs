@@ -3,7 +3,7 @@
 use super::candidates::{Axis, by_simplicity};
 use crate::analysis::FEWEST_ROUNDS;
 use crate::report::model::answer::{
-    AnswerKind, BestSubject, Candidate, CandidateStanding, Confidence, Finding,
+    Advice, AnswerKind, Candidate, CandidateStanding, Confidence, Finding,
 };
 use crate::report::model::words::{counted, list, lower, ratio};
 
@@ -13,7 +13,7 @@ pub(super) struct Recommendation {
     /// The verdict in sentences, with the reason and how sure it is.
     pub(super) text: String,
     /// The same for programs.
-    pub(super) choice: BestSubject,
+    pub(super) choice: Advice,
 }
 
 /// The finding at one load.
@@ -126,16 +126,15 @@ pub(super) fn verdict(
                 axis.question()
             );
             let (flag, confidence) = (axis.flag(), Confidence::None);
-            let choice =
-                BestSubject { flag, take: None, at_saturation: None, confidence, rounds: 0 };
+            let choice = Advice { flag, take: None, at_saturation: None, confidence, rounds: 0 };
             return Recommendation { text, choice };
         }
     };
     let sides: Vec<&Side<'_>> = [&low, &saturation].into_iter().flatten().collect();
     let rounds = sides.iter().map(|side| side.finding.rounds).min().unwrap_or_default();
-    let confidence = if sides.iter().any(|side| side.is_alone) {
+    let confidence = if sides.iter().all(|side| side.is_alone) {
         Confidence::OnlyOne
-    } else if sides.iter().any(|side| side.is_early) {
+    } else if sides.iter().any(|side| side.is_early) || rounds < FEWEST_ROUNDS {
         Confidence::FewRounds
     } else if sides.len() == 2 && sides.iter().all(|side| side.is_certain) {
         Confidence::High
@@ -145,7 +144,7 @@ pub(super) fn verdict(
     let Found { mut text, taken, at_saturation, equals } = found;
     text += &by_default(auto, taken, &equals);
     text += &confidence_words(confidence, rounds);
-    let choice = BestSubject {
+    let choice = Advice {
         flag: axis.flag(),
         take: Some(taken.to_owned()),
         at_saturation: at_saturation.map(str::to_owned),

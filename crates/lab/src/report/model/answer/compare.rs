@@ -166,7 +166,7 @@ pub(super) fn compare(
 /// the interval of every other comparison.
 fn leave_out_zeros(entry: &mut CandidateValues) {
     let zeros = entry.rounds.values().filter(|(value, _)| *value <= 0.0).count();
-    if zeros > 0 && entry.candidate.standing != CandidateStanding::Out {
+    if zeros > 0 && !entry.is_hopeless {
         let rounds = entry.rounds.len();
         entry.candidate.standing = CandidateStanding::Out;
         entry.candidate.reason =

@@ -217,6 +217,14 @@ mod tests {
     }
 
     #[test]
+    fn a_value_of_nothing_is_told_as_the_reason() {
+        let found = considered(&[values("a", &[80.0]), values("none", &[0.0])]);
+        assert_eq!(found.outcome, AnswerKind::OnlyOne);
+        let reason = found.candidates[1].reason.as_deref().unwrap();
+        assert!(reason.starts_with("0 in 1 of 1 rounds"), "{reason}");
+    }
+
+    #[test]
     fn candidates_without_a_common_round_are_all_told() {
         let mut other = values("b", &[100.0, 101.0]);
         other.rounds = [(7, (100.0, Bound::Exact))].into();

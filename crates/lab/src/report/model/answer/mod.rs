@@ -30,7 +30,7 @@ pub struct QuestionAnswer {
     pub verdict: Option<String>,
     /// What to use, for programs; only `drover lab decide` chooses.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub choice: Option<BestSubject>,
+    pub choice: Option<Advice>,
     /// A remark on the answers.
     pub note: Option<String>,
     /// The findings: one for each rule and combination of levels.
@@ -39,7 +39,7 @@ pub struct QuestionAnswer {
 
 /// What to use, and how sure that is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BestSubject {
+pub struct Advice {
     /// The flag of `drover serve`.
     pub flag: &'static str,
     /// Its value where the load is low, or at every load; `None`: nothing could be measured.
