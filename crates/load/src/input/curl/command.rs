@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::input::curl::options::{Argument, CurlOption, Meaning};
+use crate::input::curl::options::{Argument, CurlOption, OptionMeaning};
 use crate::input::curl::parts;
 use crate::input::form::{self, Part};
 use crate::input::text::ReadFile;
@@ -11,7 +11,7 @@ use crate::plan::request::{is_token, name, parse_field};
 
 /// The request, as far as the arguments have been read.
 #[derive(Debug, Default)]
-pub(super) struct Command {
+pub(super) struct CurlCommand {
     pub(super) url: Option<String>,
     pub(super) method: Option<String>,
     pub(super) head: bool,
@@ -35,11 +35,14 @@ pub(super) struct Command {
     pub(super) upload: Option<Vec<u8>>,
 }
 
-impl Command {
+impl CurlCommand {
     /// # Errors
     /// One line that names the argument that cannot be carried out.
-    pub(super) fn new(arguments: Vec<Argument>, read: &mut ReadFile) -> Result<Command, String> {
-        let mut command = Command::default();
+    pub(super) fn new(
+        arguments: Vec<Argument>,
+        read: &mut ReadFile,
+    ) -> Result<CurlCommand, String> {
+        let mut command = CurlCommand::default();
         for argument in arguments {
             match argument {
                 Argument::Url(url) => command.set_url(&text("the URL", url)?)?,
@@ -52,12 +55,12 @@ impl Command {
 
     fn flag(&mut self, option: CurlOption, on: bool) -> Result<(), String> {
         match option.meaning {
-            Meaning::Head => self.head = on,
-            Meaning::Get => self.get = on,
-            Meaning::Globoff => self.globoff = on,
-            Meaning::PathAsIs => self.path_as_is = on,
-            Meaning::Compressed => self.compressed = on,
-            Meaning::Refused(way_out) => return Err(refused(option, way_out)),
+            OptionMeaning::Head => self.head = on,
+            OptionMeaning::Get => self.get = on,
+            OptionMeaning::Globoff => self.globoff = on,
+            OptionMeaning::PathAsIs => self.path_as_is = on,
+            OptionMeaning::Compressed => self.compressed = on,
+            OptionMeaning::Refused(way_out) => return Err(refused(option, way_out)),
             _ => {}
         }
         Ok(())
@@ -71,8 +74,8 @@ impl Command {
     ) -> Result<(), String> {
         let flag = format!("--{}", option.long);
         match option.meaning {
-            Meaning::Refused(way_out) => return Err(refused(option, way_out)),
-            Meaning::Data => {
+            OptionMeaning::Refused(way_out) => return Err(refused(option, way_out)),
+            OptionMeaning::Data => {
                 let data = data(&flag, value, read)?;
                 // Of a file, curl takes out what ends lines.
                 let data = match data {
@@ -83,20 +86,20 @@ impl Command {
                 };
                 self.add_data(data, true);
             }
-            Meaning::DataBinary => self.add_data(data(&flag, value, read)?.bytes(), true),
-            Meaning::DataRaw => self.add_data(value, true),
-            Meaning::DataUrlencode => self.add_data(url_encoded(&flag, &value, read)?, true),
-            Meaning::Json => {
+            OptionMeaning::DataBinary => self.add_data(data(&flag, value, read)?.bytes(), true),
+            OptionMeaning::DataRaw => self.add_data(value, true),
+            OptionMeaning::DataUrlencode => self.add_data(url_encoded(&flag, &value, read)?, true),
+            OptionMeaning::Json => {
                 self.json = true;
                 self.add_data(data(&flag, value, read)?.bytes(), false);
             }
-            Meaning::User => {
+            OptionMeaning::User => {
                 if !value.contains(&b':') {
                     return Err("--user has no password: write it as -u USER:PASSWORD".to_string());
                 }
                 self.authorize(format!("Basic {}", STANDARD.encode(value)))?;
             }
-            Meaning::Upload => {
+            OptionMeaning::Upload => {
                 let file = text(&flag, value)?;
                 if ["-", "."].contains(&&file[..]) {
                     return Err(format!("{flag} {file}: give a file"));
@@ -105,8 +108,8 @@ impl Command {
                     return Err(format!("{flag} {file}: it has a second file: leave one out"));
                 }
             }
-            Meaning::Form => self.parts.push(parts::read(&text(&flag, value)?, read)?),
-            Meaning::FormString => self.parts.push(parts::literal(&text(&flag, value)?)?),
+            OptionMeaning::Form => self.parts.push(parts::read(&text(&flag, value)?, read)?),
+            OptionMeaning::FormString => self.parts.push(parts::literal(&text(&flag, value)?)?),
             _ => self.text_value(option, &flag, text(&flag, value)?)?,
         }
         Ok(())
@@ -115,23 +118,23 @@ impl Command {
     /// Takes a value that has to be text.
     fn text_value(&mut self, option: CurlOption, flag: &str, value: String) -> Result<(), String> {
         match option.meaning {
-            Meaning::Url => self.set_url(&value)?,
-            Meaning::Method => self.method = Some(value),
-            Meaning::Field => self.field(&value)?,
-            Meaning::UserAgent => self.user_agent = Some(value),
+            OptionMeaning::Url => self.set_url(&value)?,
+            OptionMeaning::Method => self.method = Some(value),
+            OptionMeaning::Field => self.field(&value)?,
+            OptionMeaning::UserAgent => self.user_agent = Some(value),
             // The suffix is about redirects.
-            Meaning::Referer => {
+            OptionMeaning::Referer => {
                 self.referer = Some(value.strip_suffix(";auto").unwrap_or(&value).to_string());
             }
-            Meaning::Cookie if value.is_empty() => {}
-            Meaning::Cookie if value.starts_with('@') || !value.contains('=') => {
+            OptionMeaning::Cookie if value.is_empty() => {}
+            OptionMeaning::Cookie if value.starts_with('@') || !value.contains('=') => {
                 return Err(format!(
                     "{flag} '{value}': files of cookies are not read: give NAME=VALUE"
                 ));
             }
-            Meaning::Cookie => self.cookies.push(value),
-            Meaning::Bearer => self.authorize(format!("Bearer {value}"))?,
-            Meaning::Range => {
+            OptionMeaning::Cookie => self.cookies.push(value),
+            OptionMeaning::Bearer => self.authorize(format!("Bearer {value}"))?,
+            OptionMeaning::Range => {
                 let is_range =
                     value.contains('-') && value.bytes().all(|it| b"0123456789-,".contains(&it));
                 if !is_range {

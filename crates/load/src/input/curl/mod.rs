@@ -17,7 +17,7 @@ use drover_usage::printable;
 use crate::input::text::ReadFile;
 use crate::plan::request::RequestTemplate;
 use crate::plan::target::Url;
-use command::Command;
+use command::CurlCommand;
 use options::Argument;
 
 /// Reads `curl …` as it would be typed into bash; a `server` takes the place of the URL's. Files that the command names
@@ -30,7 +30,7 @@ pub fn parse(
     server: Option<&Url>,
     read: &mut ReadFile,
 ) -> Result<RequestTemplate, String> {
-    let command = arguments(text).and_then(|arguments| Command::new(arguments, read));
+    let command = arguments(text).and_then(|arguments| CurlCommand::new(arguments, read));
     let request = command.and_then(|command| request::build(command, server));
     request.map_err(|error| printable(&error).into_owned())
 }

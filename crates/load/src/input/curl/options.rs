@@ -2,7 +2,7 @@
 
 /// What an option says of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum OptionMeaning {
     /// Nothing: how curl prints, waits, retries, or checks certificates.
     Nothing,
     /// Something that cannot be carried out; the text is the way out.
@@ -38,13 +38,13 @@ pub(super) struct CurlOption {
     pub(super) long: &'static str,
     short: Option<u8>,
     takes_value: bool,
-    pub(super) meaning: Meaning,
+    pub(super) meaning: OptionMeaning,
 }
 
 impl CurlOption {
     /// Whether its value is a credential.
     pub(super) fn is_secret(&self) -> bool {
-        matches!(self.meaning, Meaning::User | Meaning::Cookie | Meaning::Bearer)
+        matches!(self.meaning, OptionMeaning::User | OptionMeaning::Cookie | OptionMeaning::Bearer)
             || ["pass", "cert"].contains(&self.long)
     }
 }
@@ -98,8 +98,8 @@ fn long(name: &str) -> Result<(CurlOption, bool), String> {
     let negated =
         name.strip_prefix("no-").and_then(|name| all().find(|option| option.long == name));
     if let Some(mut option) = negated.filter(|option| !option.takes_value) {
-        if matches!(option.meaning, Meaning::Refused(_)) {
-            option.meaning = Meaning::Nothing;
+        if matches!(option.meaning, OptionMeaning::Refused(_)) {
+            option.meaning = OptionMeaning::Nothing;
         }
         return Ok((option, false));
     }
@@ -147,11 +147,11 @@ fn no_value(option: &str) -> String {
 
 /// All options that are known.
 fn all() -> impl Iterator<Item = CurlOption> {
-    let flags = IGNORED_FLAGS.iter().map(|option| (option, false, Meaning::Nothing));
-    let values = IGNORED_VALUES.iter().map(|option| (option, true, Meaning::Nothing));
-    let refused = REFUSED
-        .iter()
-        .map(|(option, takes_value, way_out)| (option, *takes_value, Meaning::Refused(way_out)));
+    let flags = IGNORED_FLAGS.iter().map(|option| (option, false, OptionMeaning::Nothing));
+    let values = IGNORED_VALUES.iter().map(|option| (option, true, OptionMeaning::Nothing));
+    let refused = REFUSED.iter().map(|(option, takes_value, way_out)| {
+        (option, *takes_value, OptionMeaning::Refused(way_out))
+    });
     let meant = MEANT.iter().map(|(option, takes_value, meaning)| (option, *takes_value, *meaning));
     flags.chain(values).chain(refused).chain(meant).map(|((long, short), takes_value, meaning)| {
         let short = (*short != ' ').then_some(*short as u8);
@@ -163,30 +163,30 @@ fn all() -> impl Iterator<Item = CurlOption> {
 type Name = (&'static str, char);
 
 #[rustfmt::skip]
-const MEANT: &[(Name, bool, Meaning)] = &[
-    (("url", ' '), true, Meaning::Url),
-    (("request", 'X'), true, Meaning::Method),
-    (("head", 'I'), false, Meaning::Head),
-    (("get", 'G'), false, Meaning::Get),
-    (("header", 'H'), true, Meaning::Field),
-    (("user-agent", 'A'), true, Meaning::UserAgent),
-    (("referer", 'e'), true, Meaning::Referer),
-    (("cookie", 'b'), true, Meaning::Cookie),
-    (("user", 'u'), true, Meaning::User),
-    (("oauth2-bearer", ' '), true, Meaning::Bearer),
-    (("compressed", ' '), false, Meaning::Compressed),
-    (("data", 'd'), true, Meaning::Data),
-    (("data-ascii", ' '), true, Meaning::Data),
-    (("data-binary", ' '), true, Meaning::DataBinary),
-    (("data-raw", ' '), true, Meaning::DataRaw),
-    (("data-urlencode", ' '), true, Meaning::DataUrlencode),
-    (("json", ' '), true, Meaning::Json),
-    (("form", 'F'), true, Meaning::Form),
-    (("form-string", ' '), true, Meaning::FormString),
-    (("upload-file", 'T'), true, Meaning::Upload),
-    (("range", 'r'), true, Meaning::Range),
-    (("path-as-is", ' '), false, Meaning::PathAsIs),
-    (("globoff", 'g'), false, Meaning::Globoff),
+const MEANT: &[(Name, bool, OptionMeaning)] = &[
+    (("url", ' '), true, OptionMeaning::Url),
+    (("request", 'X'), true, OptionMeaning::Method),
+    (("head", 'I'), false, OptionMeaning::Head),
+    (("get", 'G'), false, OptionMeaning::Get),
+    (("header", 'H'), true, OptionMeaning::Field),
+    (("user-agent", 'A'), true, OptionMeaning::UserAgent),
+    (("referer", 'e'), true, OptionMeaning::Referer),
+    (("cookie", 'b'), true, OptionMeaning::Cookie),
+    (("user", 'u'), true, OptionMeaning::User),
+    (("oauth2-bearer", ' '), true, OptionMeaning::Bearer),
+    (("compressed", ' '), false, OptionMeaning::Compressed),
+    (("data", 'd'), true, OptionMeaning::Data),
+    (("data-ascii", ' '), true, OptionMeaning::Data),
+    (("data-binary", ' '), true, OptionMeaning::DataBinary),
+    (("data-raw", ' '), true, OptionMeaning::DataRaw),
+    (("data-urlencode", ' '), true, OptionMeaning::DataUrlencode),
+    (("json", ' '), true, OptionMeaning::Json),
+    (("form", 'F'), true, OptionMeaning::Form),
+    (("form-string", ' '), true, OptionMeaning::FormString),
+    (("upload-file", 'T'), true, OptionMeaning::Upload),
+    (("range", 'r'), true, OptionMeaning::Range),
+    (("path-as-is", ' '), false, OptionMeaning::PathAsIs),
+    (("globoff", 'g'), false, OptionMeaning::Globoff),
 ];
 
 #[rustfmt::skip]

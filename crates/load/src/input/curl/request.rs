@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::input::curl::command::Command;
+use crate::input::curl::command::CurlCommand;
 use crate::input::curl::url::{self, UrlOptions};
 use crate::input::form;
 use crate::plan::request::{RequestContent, RequestMethod, RequestTemplate, name, parse_field};
@@ -23,7 +23,10 @@ struct Body {
 ///
 /// # Errors
 /// One line that names what contradicts itself.
-pub(super) fn build(mut command: Command, server: Option<&Url>) -> Result<RequestTemplate, String> {
+pub(super) fn build(
+    mut command: CurlCommand,
+    server: Option<&Url>,
+) -> Result<RequestTemplate, String> {
     let written = command.url.take().ok_or("it has no URL")?;
     let query = if command.get { command.data.take().map(String::from_utf8) } else { None };
     let query = query.transpose().map_err(|_| "--get: its data are not in UTF-8")?;
@@ -55,7 +58,7 @@ pub(super) fn build(mut command: Command, server: Option<&Url>) -> Result<Reques
     Ok(RequestTemplate { url, content: Arc::new(content) })
 }
 
-fn body(command: &mut Command) -> Result<Option<Body>, String> {
+fn body(command: &mut CurlCommand) -> Result<Option<Body>, String> {
     let is_form = !command.parts.is_empty();
     let kinds = [command.head, command.data.is_some(), is_form, command.upload.is_some()];
     let conflicts =
@@ -94,7 +97,7 @@ fn body(command: &mut Command) -> Result<Option<Body>, String> {
 }
 
 /// The fields in curl's order: its own, those of `--header`, those of the body.
-fn fields(command: &Command, url: &Url, body: Option<&Body>) -> Result<Vec<String>, String> {
+fn fields(command: &CurlCommand, url: &Url, body: Option<&Body>) -> Result<Vec<String>, String> {
     let mut fields = Vec::new();
     match command.own_field("host") {
         Some(own) => fields.push(format!("Host{}", &own[4..])),
