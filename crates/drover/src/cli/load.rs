@@ -336,7 +336,7 @@ impl Args {
         let default = if self.connection_rate.is_some() { 4000 } else { 64 };
         let connections = self.connections.unwrap_or(default);
         let schedule = self.schedule(duration, connections)?;
-        let RequestSelection { asked, order, unix, sources } = self.asked.choose()?;
+        let RequestSelection { asked, order, unix, sources, warnings } = self.asked.choose()?;
         let looks = self.verify.is_some() || self.read_rate.is_some();
         // A parent of several processes chooses for all threads first; each process then chooses for its own threads.
         let processes = if self.process.is_some() { 1 } else { self.processes };
@@ -353,6 +353,7 @@ impl Args {
         Ok(LoadOptions {
             asked,
             order,
+            warnings,
             unix,
             sources,
             connections,

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drover_load::input::{curl, har, text, urls};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use drover_load::input::har::{self, MissingBody, Recording};
+use drover_load::input::{curl, text, urls};
 use drover_load::plan::order::Order;
 use drover_load::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
 use drover_load::plan::sources::{LocalPorts, SourceList};
@@ -30,17 +32,27 @@ pub(super) struct RequestArgs {
 
     /// Send the requests that a browser has recorded (HAR)
     ///
-    /// The requests keep their order, methods, header fields and bodies
+    /// The requests keep their order, methods, header fields and bodies. An entry that cannot be sent is left out with a
+    /// warning
     #[arg(long = "from-har", value_name = "FILE", conflicts_with_all = ["urls", "list"])]
-    #[arg(conflicts_with_all = ["method", "fields", "body"])]
+    #[arg(conflicts_with_all = ["method", "body"])]
     har: Option<PathBuf>,
+
+    /// What to do with requests of --from-har whose bodies were not recorded: skip or empty [default: fail]
+    ///
+    /// Browsers do not record files and long bodies. skip: leave these requests out. empty: send them without a body.
+    /// Each is named in a warning
+    #[arg(hide_short_help = true)]
+    #[arg(long, value_name = "HOW", value_parser = missing_body())]
+    #[arg(hide_possible_values = true)]
+    har_missing: Option<MissingBody>,
 
     /// Send the request of a curl command line: 'curl URL -H …' in quotes, or @FILE
     ///
     /// Browsers write one with "Copy as cURL (bash)". The head and the body are those that curl sends, without its
     /// User-Agent. Redirects are not followed, and options that are not supported are refused
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["urls", "list", "har"])]
-    #[arg(conflicts_with_all = ["method", "fields", "body"])]
+    #[arg(conflicts_with_all = ["method", "body"])]
     curl: Option<String>,
 
     /// The order of the URLs: sequential, random, weighted or zipf[:S]
@@ -84,9 +96,14 @@ pub(super) struct RequestArgs {
 
     /// A header field of the requests, 'Name: value'
     ///
-    /// The flag may be given several times
+    /// The flag may be given several times. It replaces fields of the same name in --curl and --from-har
     #[arg(short = 'H', long = "header", value_name = "FIELD", value_parser = parse_field)]
     fields: Vec<String>,
+
+    /// Host field of the requests [default: host and port of the URL]
+    #[arg(hide_short_help = true)]
+    #[arg(long, value_name = "NAME", value_parser = host)]
+    host: Option<String>,
 
     /// A body of the requests: text, or @FILE
     #[arg(long, value_name = "TEXT")]
@@ -116,6 +133,25 @@ fn order(text: &str) -> Result<Named, String> {
     }
 }
 
+fn missing_body() -> impl TypedValueParser<Value = MissingBody> {
+    PossibleValuesParser::new(["skip", "empty"]).map(|name| match name.as_str() {
+        "skip" => MissingBody::Skip,
+        _ => MissingBody::Empty,
+    })
+}
+
+/// Reads the value of a Host field, as a field.
+fn host(text: &str) -> Result<String, String> {
+    let is_host =
+        !text.is_empty() && text.bytes().all(|it| it.is_ascii_graphic() && !b"/?#@".contains(&it));
+    match is_host {
+        true => parse_field(&format!("Host: {text}")),
+        false => {
+            Err("write a host name, with a port if it is not 80: example.org:8080".to_string())
+        }
+    }
+}
+
 fn sources(text: &str) -> Result<SourceList, String> {
     if text.is_empty() { Ok(SourceList::default()) } else { text.parse() }
 }
@@ -126,32 +162,58 @@ pub(super) struct RequestSelection {
     pub(super) order: Order,
     pub(super) unix: Option<PathBuf>,
     pub(super) sources: SourceList,
+    /// What was noticed when the requests were read.
+    pub(super) warnings: Vec<String>,
 }
 
 impl RequestArgs {
     /// # Errors
     /// A [`UsageError`] for files that cannot be read, and for files that contradict the flags.
     pub(super) fn choose(self) -> anyhow::Result<RequestSelection> {
-        if let Some(path) = &self.unix {
-            check_socket(path)?;
-        }
+        self.check()?;
         let target = self.target.as_ref();
-        let (asked, weights) = match (&self.har, &self.curl) {
+        let overriding: Vec<String> = self.fields.iter().chain(&self.host).cloned().collect();
+        let mut warnings = Vec::new();
+        let (mut asked, weights) = match (&self.har, &self.curl) {
             (Some(file), _) => {
-                let text = fs::read(file).map_err(|error| fault("--from-har", file, &error))?;
-                let requests = har::parse(&text, target);
-                (requests.map_err(|error| fault("--from-har", file, &error))?, None)
+                let recording = read_har(file, target, self.har_missing.unwrap_or_default())?;
+                warnings = recording.warnings;
+                (recording.requests, None)
             }
             (_, Some(command)) => (vec![read_curl(command, target)?], None),
             _ => self.written_out()?,
         };
-        let order = chosen_order(self.order, weights)?;
+        if self.har.is_some() || self.curl.is_some() {
+            for request in &mut asked {
+                Arc::make_mut(&mut request.content).override_fields(&overriding);
+            }
+        }
         Ok(RequestSelection {
             asked,
-            order,
+            order: chosen_order(self.order, weights)?,
             unix: self.unix,
             sources: self.source.with_ports(self.local_ports),
+            warnings,
         })
+    }
+
+    /// Refuses flags that contradict each other.
+    fn check(&self) -> Result<(), UsageError> {
+        if let Some(path) = &self.unix {
+            check_socket(path)?;
+        }
+        if self.har_missing.is_some() && self.har.is_none() {
+            return Err(UsageError::new("--har-missing is for --from-har FILE"));
+        }
+        let is_host = |field: &String| {
+            field.split(':').next().is_some_and(|it| it.eq_ignore_ascii_case("host"))
+        };
+        if self.host.is_some() && self.fields.iter().any(is_host) {
+            return Err(UsageError::new(
+                "--host and --header both set the Host field: leave one out",
+            ));
+        }
+        Ok(())
     }
 
     /// Requests for URLs, with the method, header fields and body of the flags.
@@ -178,13 +240,28 @@ impl RequestArgs {
         };
         let content = Arc::new(RequestContent {
             method,
-            fields: self.fields.clone(),
+            fields: self.host.iter().chain(&self.fields).cloned().collect(),
             body,
             is_whole_head: false,
         });
         let request = |url| RequestTemplate { url, content: Arc::clone(&content) };
         Ok((urls.into_iter().map(request).collect(), weights))
     }
+}
+
+/// The requests of a recording, with the file named in each warning.
+fn read_har(
+    file: &Path,
+    target: Option<&Url>,
+    missing: MissingBody,
+) -> Result<Recording, UsageError> {
+    let text = fs::read(file).map_err(|error| fault("--from-har", file, &error))?;
+    let recording = har::parse(&text, target, missing);
+    let mut recording = recording.map_err(|error| fault("--from-har", file, &error))?;
+    for warning in &mut recording.warnings {
+        *warning = format!("--from-har {}: {warning}", file.display());
+    }
+    Ok(recording)
 }
 
 /// The request of a curl command line, or of the one in a file.

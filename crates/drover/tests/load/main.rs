@@ -14,6 +14,7 @@ mod people;
 mod precision;
 mod processes;
 mod recorder;
+mod recordings;
 mod run;
 mod schedules;
 mod schema;

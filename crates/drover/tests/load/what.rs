@@ -173,7 +173,8 @@ fn urls_have_schemes_in_any_case_users_and_names_in_any_script() {
 #[test]
 fn weighted_and_plain_lines_may_be_mixed() {
     let server = Recorder::start();
-    let list = file("/a\n/b 8\n/c 0\n/d\n");
+    // Editors of Windows begin a file with a byte order mark.
+    let list = file("\u{feff}/a\n/b 8\r\n/c 0\n/d\n");
     let list = list.path().to_str().unwrap();
     load(&["--urls", list, "--target", &server.url, "-n", "1000"]);
     let counts = server.counts();

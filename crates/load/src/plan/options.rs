@@ -24,6 +24,8 @@ pub struct LoadOptions {
     pub asked: Vec<RequestTemplate>,
     /// The order in which the URLs are requested.
     pub order: Order,
+    /// What was noticed about the requests before the run: the first warnings of its result.
+    pub warnings: Vec<String>,
     /// A unix socket to connect to in place of the URLs' hosts.
     pub unix: Option<PathBuf>,
     /// Local addresses to connect from; empty: the kernel chooses, or they are spread over the
@@ -88,6 +90,7 @@ impl LoadOptions {
         LoadOptions {
             asked,
             order: Order::Sequential,
+            warnings: Vec::new(),
             unix: None,
             sources: SourceList::default(),
             connections: 1,
@@ -160,7 +163,8 @@ impl LoadPlan {
             ))
             .into());
         }
-        let mut preflight_warnings = Vec::from_iter(fewer_threads(&mut options, most));
+        let mut preflight_warnings = std::mem::take(&mut options.warnings);
+        preflight_warnings.extend(fewer_threads(&mut options, most));
         let workers = options.threads * options.processes;
         let own = total.div_ceil(options.processes);
         preflight_warnings.extend(too_few_descriptors(own, options.threads)?);
