@@ -171,7 +171,7 @@ fn a_budget_is_kept_by_the_whole_session_and_what_was_cut_is_said() {
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        stdout.contains("2 of them have less time than the 6 rounds of a verdict take"),
+        stdout.contains("2 of 2 experiments have less time than the 6 rounds of a verdict take"),
         "{stdout}"
     );
     assert!(

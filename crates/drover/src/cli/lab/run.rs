@@ -15,7 +15,7 @@ use drover_lab::spec::experiment::QUICK;
 use super::OUT;
 use super::guest;
 use super::session::live::Live;
-use super::session::{conclude, conduct, expect_utf8, settings, verdict};
+use super::session::{conclude, conduct, expect_utf8, settings, tell_hurried, verdict};
 use crate::cli::auto_or::OnOff;
 use crate::cli::count;
 use drover_usage::UsageError;
@@ -156,6 +156,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     // It is ended when the session has.
     let guest = args.vm.then(|| guest::boot(&settings.out)).transpose()?;
     settings.guest = guest.as_ref().map(|guest| guest.socket().to_owned());
+    tell_hurried(&session)?;
     let outcome = conduct(session, &settings, live.as_ref())?;
     conclude(&outcome)?;
     if let Some(live) = live {

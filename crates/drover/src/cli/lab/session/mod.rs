@@ -134,17 +134,23 @@ fn announce(session: &Session) -> anyhow::Result<()> {
         in_words(estimate)
     )?;
     writeln!(out)?;
-    let whole = in_words(session.estimate_of_runs());
-    let hurried = session.hurried();
-    if hurried > 0 {
-        writeln!(
-            out,
-            "{hurried} of them {} less time than the {FEWEST_ROUNDS} rounds of a verdict take: set --budget; all \
-             runs take about {whole}",
-            if hurried == 1 { "has" } else { "have" }
-        )?;
-    }
     Ok(out.flush()?)
+}
+
+/// Says how many experiments certainly have too little time for a verdict, if there are any.
+pub(super) fn tell_hurried(session: &Session) -> anyhow::Result<()> {
+    let hurried = session.hurried();
+    if hurried == 0 {
+        return Ok(());
+    }
+    let words = format!(
+        "{hurried} of {} {} less time than the {FEWEST_ROUNDS} rounds of a verdict take: set --budget; all runs \
+         take about {}",
+        counted(session.planned().len(), "experiment"),
+        if hurried == 1 { "has" } else { "have" },
+        in_words(session.estimate_of_runs())
+    );
+    Ok(write!(stdout(), "{}", terminal::wrapped("", 2, &words, WIDTH))?)
 }
 
 /// An error if the session failed, so that the exit status says so.
