@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use drover_http1::coding::ContentCoding;
 use drover_lab::report::model::words::counted;
 use drover_lab::site::size_words;
+use drover_usage::printable;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::info;
 
@@ -46,12 +47,7 @@ pub(super) struct CompressReport {
 
 /// A path as it is shown: what is no text, or would change a terminal, is escaped.
 pub(super) fn shown(path: &[u8]) -> String {
-    let text = String::from_utf8_lossy(path);
-    let escaped = |letter: char| match letter.is_control() {
-        true => letter.escape_default().to_string(),
-        false => letter.to_string(),
-    };
-    text.chars().map(escaped).collect()
+    printable(&String::from_utf8_lossy(path)).into_owned()
 }
 
 impl CompressReport {
