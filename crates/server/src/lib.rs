@@ -63,6 +63,7 @@ mod listen;
 pub mod log;
 pub mod lookup;
 mod output_files;
+mod private_files;
 mod proxies;
 mod reload;
 mod respond;
@@ -84,6 +85,7 @@ pub use config::{
     Config, ContentSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS, SiteSettings,
 };
 pub use hosts::HostPattern;
+pub use private_files::refuse_served;
 pub use proxies::Proxies;
 pub use proxies::forwarded::ForwardedField;
 pub use proxies::trusted::TrustedProxies;

@@ -25,7 +25,7 @@ use drover_server::log;
 use drover_server::{
     AccessLog, ChildLimits, Config, ContentSource, HostSite, Inheritance, MechanismAndStrategy,
     MemoryUse, OpenedFiles, Role, SiteSettings, Statistics, StopSignals, Supervisor,
-    WorkerStatistics, be_child, coefficient_of_variation,
+    WorkerStatistics, be_child, coefficient_of_variation, refuse_served,
 };
 use drover_sys::process::activation::passed_sockets;
 use drover_sys::socket::Address;
@@ -273,6 +273,7 @@ fn configuration(
     (mechanism, accept): MechanismAndStrategy,
     opened: &OpenedFiles,
 ) -> anyhow::Result<Config> {
+    refuse_served_files(&args)?;
     let (site, hosts) = sites(&args, opened)?;
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
@@ -362,6 +363,28 @@ fn configuration(
     })
 }
 
+/// The directories that are served.
+fn roots(args: &Args) -> Vec<PathBuf> {
+    let of_hosts = args.host.iter().map(|host| &*host.root);
+    args.root_of_all().into_iter().chain(of_hosts).map(Path::to_owned).collect()
+}
+
+/// Refuses a start that would serve the server's own files.
+fn refuse_served_files(args: &Args) -> anyhow::Result<()> {
+    let roots = roots(args);
+    let log = args.access_log.as_ref().filter(|path| path.as_os_str() != "-");
+    for (flag, file) in [
+        ("--config", args.config.as_ref()),
+        ("--access-log", log),
+        ("--counters", args.counters.as_ref()),
+        ("--trace", args.trace.as_ref()),
+        ("--record-events", args.record_events.as_ref()),
+    ] {
+        file.map_or(Ok(()), |file| refuse_served(flag, file, &roots))?;
+    }
+    Ok(())
+}
+
 /// The site of ROOT, and those of hosts.
 ///
 /// # Errors
@@ -371,8 +394,7 @@ fn sites(
     opened: &OpenedFiles,
 ) -> Result<(Option<SiteSettings>, Vec<HostSite>), SiteFaults> {
     let of_all = args.root_of_all().map(Path::to_owned);
-    let roots: Vec<PathBuf> =
-        of_all.iter().chain(args.host.iter().map(|host| &host.root)).cloned().collect();
+    let roots = roots(args);
     let mut users = UserFiles::beside(&roots, opened);
     let mut faults = SiteFaults::default();
     let source = match (args.reply_size, &of_all) {

@@ -18,9 +18,10 @@ fn the_configuration_of_the_service_serves() {
     site.file("www/index.html", "index");
     site.file("www/assets/app.js", "script");
     let at = |name: &str| site.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir(at("log")).unwrap();
     let text = deployed("drover.toml")
         .replace("/srv/www", &at("www"))
-        .replace("/var/log/drover", &at(""))
+        .replace("/var/log/drover", &at("log"))
         .replace("\":80\", \"[::]:80\"", "\"127.0.0.1:0\"")
         .replace("127.0.0.1:9090", "127.0.0.1:0");
     let mut command = drover();
@@ -29,7 +30,7 @@ fn the_configuration_of_the_service_serves() {
     assert_eq!(server.get("/").is(200).field("X-Content-Type-Options"), Some("nosniff"));
     let script = server.get("/assets/app.js").is(200);
     assert_eq!(script.field("Cache-Control"), Some("max-age=31536000, immutable"));
-    assert!(Path::new(&at("access.log")).exists());
+    assert!(Path::new(&at("log/access.log")).exists());
 }
 
 /// RestrictSUIDSGID, which DynamicUser implies, takes openat2(2) away: no file could be opened.

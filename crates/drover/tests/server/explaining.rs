@@ -1,5 +1,6 @@
 //! `serve --explain`: what would be used and why, and what would help; true to what `--check` and a server say.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
 use drover_mech::accept;
@@ -111,7 +112,9 @@ fn a_mechanism_that_was_asked_for_is_not_explained_by_what_was_not_looked_at() {
 #[test]
 fn a_file_that_sets_a_flag_is_named() {
     let site = Site::new();
-    let config = site.file("drover.toml", "dispatch = 'poll'\nworkers = 3\n");
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("drover.toml");
+    fs::write(&config, "dispatch = 'poll'\nworkers = 3\n").unwrap();
     let explained = Explained::of(&site, &["--config", config.to_str().unwrap()]);
     assert!(explained.axis("dispatch").contains("drover.toml:1"), "{}", explained.0);
     assert!(explained.axis("workers").contains("drover.toml:2"), "{}", explained.0);

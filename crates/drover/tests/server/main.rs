@@ -34,6 +34,7 @@ mod opening;
 mod paths;
 mod pipelines;
 mod precompressed;
+mod private_files;
 mod processes;
 mod proxies;
 mod ranges;

@@ -62,7 +62,8 @@ fn workers_that_are_processes_spin_too() {
 fn files_and_traces_spin_too_and_the_server_says_so() {
     let site = crate::harness::Site::new();
     site.file("index.html", "hello");
-    let trace = site.path().join("trace");
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
     let mut command = drover();
     command.arg("serve").arg(site.path()).args(["--spin-per-request", "4ms", "--trace"]);
     command.arg(&trace).stderr(Stdio::piped());

@@ -4,12 +4,13 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use drover_usage::UsageError;
 
 use crate::auth::credentials::TagKey;
 use crate::auth::users::Users;
 use crate::auth::verifiers::VerifierPool;
+use crate::private_files::refuse_served;
 
 /// The users of a server, and the threads that verify their passwords.
 pub struct Auth {
@@ -31,15 +32,7 @@ impl Auth {
                 "--auth {name}: cannot be read; the user who starts the server must be allowed to"
             )
         })?;
-        let real = |path: &Path| path.canonicalize().ok();
-        let file = real(path);
-        let is_around = |root: &PathBuf| file.as_ref().is_some_and(|file| file.starts_with(root));
-        if let Some(root) = roots.iter().filter_map(|root| real(root)).find(is_around) {
-            bail!(UsageError::new(format!(
-                "--auth {name}: it lies in {}, which is served; move it out of there",
-                root.display()
-            )));
-        }
+        refuse_served("--auth", path, roots)?;
         Auth::of(path, text)
     }
 

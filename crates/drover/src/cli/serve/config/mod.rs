@@ -38,7 +38,8 @@ pub(super) fn complete(args: Args, matches: &ArgMatches) -> anyhow::Result<(Args
             path.display()
         )));
     }
-    Ok(with_root(Args { check: args.check, explain: args.explain, ..parsed }, flags))
+    let (check, explain) = (args.check, args.explain);
+    Ok(with_root(Args { check, explain, config: Some(path), ..parsed }, flags))
 }
 
 /// The same, with the directory that is served where nobody has named one.

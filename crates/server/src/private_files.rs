@@ -1,0 +1,81 @@
+//! Files that clients must not read, though the server has them: its settings, users, logs and measurements. A server does
+//! not start when one of them lies beneath a directory that is served.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use drover_usage::UsageError;
+
+/// Refuses a file that `flag` names if it lies beneath one of the `roots`, or would when it is made. Links in either path are
+/// followed. What is no regular file is never served.
+///
+/// # Errors
+/// The file, and the directory that it lies in.
+pub fn refuse_served(flag: &str, file: &Path, roots: &[PathBuf]) -> anyhow::Result<()> {
+    if file.metadata().is_ok_and(|it| !it.is_file()) {
+        return Ok(());
+    }
+    let Some(real) = real_path(file) else { return Ok(()) };
+    let is_around = |root: &Path| root.canonicalize().is_ok_and(|root| real.starts_with(root));
+    if let Some(root) = roots.iter().find(|root| is_around(root)) {
+        bail!(UsageError::new(format!(
+            "{flag} {}: it lies in {}, which is served; move it out of there",
+            file.display(),
+            root.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The path of a file without links; of one that does not exist, in the folder in which it would be made.
+fn real_path(file: &Path) -> Option<PathBuf> {
+    if let Ok(real) = file.canonicalize() {
+        return Some(real);
+    }
+    let folder = file.parent().filter(|folder| *folder != Path::new(""));
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(folder.join(file.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_refused_where_it_would_be_served_and_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["root/sub", "other", "root2"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        for name in ["root/file", "root/sub/.hidden", "other/file"] {
+            fs::write(at(name), "").unwrap();
+        }
+        symlink(at("root/sub"), at("other/way-in")).unwrap();
+        symlink(at("root/file"), at("other/link")).unwrap();
+        symlink(at("root"), at("current")).unwrap();
+        let roots = [at("current"), at("nowhere")];
+        let is_refused = |name: &str| refuse_served("--flag", &at(name), &roots).is_err();
+        for name in [
+            "root/file",
+            "root/new",
+            "root/sub/.hidden",
+            "current/sub/new",
+            "other/way-in/new",
+            "other/link",
+        ] {
+            assert!(is_refused(name), "{name}");
+        }
+        for name in
+            ["other/file", "other/new", "root2/new", "new", "missing/new", "root/sub", "root"]
+        {
+            assert!(!is_refused(name), "{name}");
+        }
+        assert!(refuse_served("--flag", Path::new("/dev/null"), &["/".into()]).is_ok());
+        let error = refuse_served("--flag", &at("root/new"), &roots).unwrap_err().to_string();
+        assert!(error.starts_with("--flag ") && error.contains("is served; move it"), "{error}");
+    }
+}
