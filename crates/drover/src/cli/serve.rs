@@ -23,9 +23,9 @@ use super::auto_or::names;
 use super::stdout::stdout;
 use drover_server::log;
 use drover_server::{
-    AccessLog, ChildLimits, Config, ContentSource, HostSite, Inheritance, MechanismAndStrategy,
-    MemoryUse, OpenedFiles, Role, SiteSettings, Statistics, StopSignals, Supervisor,
-    WorkerStatistics, be_child, coefficient_of_variation, refuse_served,
+    AccessLog, Auth, ChildLimits, Config, ContentSource, HostSite, Inheritance,
+    MechanismAndStrategy, MemoryUse, OpenedFiles, Role, SiteSettings, Statistics, StopSignals,
+    Supervisor, WorkerStatistics, be_child, coefficient_of_variation, refuse_served,
 };
 use drover_sys::process::activation::passed_sockets;
 use drover_sys::socket::Address;
@@ -275,6 +275,10 @@ fn configuration(
 ) -> anyhow::Result<Config> {
     refuse_served_files(&args)?;
     let (site, hosts) = sites(&args, opened)?;
+    let users = site.iter().chain(hosts.iter().map(|host| &host.site));
+    let users = users.filter_map(|site| site.auth.as_ref());
+    let processes = if args.processes { args.workers().get() } else { 1 };
+    Auth::check_memory(users, processes, drover_sys::process::memory_limit().unwrap_or(u64::MAX))?;
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
     let memory = args.server_memory();

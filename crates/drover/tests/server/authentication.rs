@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -16,42 +16,46 @@ use crate::harness::{
 };
 
 /// Of "open sesame", as crypt(3) makes it.
-const ANN: &str = "ann:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy";
+pub(crate) const ANN: &str = "ann:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66HnQx/cy";
 /// Of "x".
 const BOB: &str = "b o\"b:$2y$04$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e";
 /// Of "password", as libargon2 makes it.
 const CY: &str =
     "cy:$argon2id$v=19$m=256,t=1,p=2$c29tZXNhbHQ$qi5fM169QCmZNmKTYJmX4cqNJowuRUFK41RYVx6nbrg";
 /// Of no password, and many seconds to verify.
-const SLOW: &str = "slow:$2y$18$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e";
+pub(crate) const SLOW: &str = "slow:$2y$18$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e";
 
 /// As many passwords as a server verifies at a time and has in its queue.
-const WAITING_MOST: usize = 2 + 64;
+pub(crate) const WAITING_MOST: usize = 2 + 64;
 
-fn as_user(name: &str, password: &str) -> String {
+pub(crate) fn as_user(name: &str, password: &str) -> String {
     format!("Authorization: Basic {}", STANDARD.encode(format!("{name}:{password}")))
 }
 
-fn ann() -> String {
+pub(crate) fn ann() -> String {
     as_user("ann", "open sesame")
 }
 
 /// A file of users, in a folder of its own.
-struct Users {
+pub(crate) struct Users {
     folder: TempDir,
     file: PathBuf,
 }
 
 impl Users {
-    fn new(lines: &[&str]) -> Users {
+    pub(crate) fn new(lines: &[&str]) -> Users {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("users");
         fs::write(&file, lines.join("\n")).unwrap();
         Users { folder, file }
     }
 
-    fn flags(&self) -> [&str; 2] {
+    pub(crate) fn flags(&self) -> [&str; 2] {
         ["--auth", self.file.to_str().unwrap()]
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Puts another file in the place of the file, as htpasswd and editors do.
@@ -62,7 +66,7 @@ impl Users {
     }
 }
 
-fn site() -> Site {
+pub(crate) fn site() -> Site {
     let site = Site::new();
     site.file("index.html", "index");
     site.file("200000", vec![b'x'; 200_000]);

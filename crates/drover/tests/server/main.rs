@@ -31,6 +31,7 @@ mod memory;
 mod methods;
 mod names;
 mod opening;
+mod password_floods;
 mod paths;
 mod pipelines;
 mod precompressed;

@@ -1,6 +1,5 @@
 //! What one worker knows of who is who.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,14 +10,14 @@ use drover_mech::net::Net;
 
 use crate::auth::credentials::{Credentials, CredentialsTag};
 use crate::auth::password_file::Auth;
-use crate::auth::verifiers::{VerifiedTags, VerifierJob};
+use crate::auth::remembered::RememberedUsers;
+use crate::auth::verifiers::{AskOutcome, REMEMBERED_MOST, Verdict, VerifiedTags};
 use crate::lookup::pending::PendingAnswer;
+use crate::proxies::connections::ConnectionClients;
 
-/// For how long credentials count as verified.
-const REMEMBERED_FOR: Duration = Duration::from_secs(5 * 60);
-
-/// How many verified credentials a worker remembers.
-const REMEMBERED_MOST: usize = 1024;
+/// For how long a worker takes users that the pool remembers without asking it again. Far less than the pool remembers
+/// them: it learns from that who is used.
+const CONFIRMED_FOR: Duration = Duration::from_secs(10);
 
 /// Nobody, or the wrong password.
 const UNAUTHORIZED: Refusal = Refusal { status: Status::Unauthorized, reason: "" };
@@ -31,17 +30,11 @@ pub(crate) struct Authenticator {
     auth: Arc<Auth>,
     /// Where results come in; `None`: nothing takes them yet.
     results: Option<Arc<VerifiedTags>>,
-    /// By the prefix of the tag.
-    remembered: HashMap<u64, VerifiedUser>,
+    clients: Rc<ConnectionClients>,
+    /// Users that the pool was asked for not long ago: their requests take no lock.
+    confirmed: RememberedUsers<Rc<[u8]>>,
     /// What the pool has been given and not answered yet: as many at most as its queue and its threads hold.
     pending: Vec<(CredentialsTag, Rc<PendingAnswer>, Rc<[u8]>)>,
-}
-
-/// Credentials that were right.
-struct VerifiedUser {
-    tag: CredentialsTag,
-    name: Rc<[u8]>,
-    until: Instant,
 }
 
 /// Whose request it is.
@@ -51,12 +44,15 @@ pub(crate) enum AuthOutcome {
     Refused(Refusal),
     /// That is being found out.
     Pending(Rc<PendingAnswer>),
+    /// It is to be asked again once it is known whose connection it is ([`ConnectionClients::identify`]).
+    Unidentified,
 }
 
 impl Authenticator {
-    pub(crate) fn new(auth: Arc<Auth>) -> Authenticator {
-        let (remembered, pending) = (HashMap::new(), Vec::new());
-        Authenticator { auth, results: None, remembered, pending }
+    /// For the users of `auth`; `clients`: whose the worker's connections are.
+    pub(crate) fn new(auth: Arc<Auth>, clients: Rc<ConnectionClients>) -> Authenticator {
+        let confirmed = RememberedUsers::new(REMEMBERED_MOST, CONFIRMED_FOR);
+        Authenticator { auth, results: None, clients, confirmed, pending: Vec::new() }
     }
 
     /// From now on, results come in `results`; [`Authenticator::complete`] has to be called then.
@@ -77,18 +73,27 @@ impl Authenticator {
             answer.join(key);
             return AuthOutcome::Pending(Rc::clone(answer));
         }
-        let Some(results) = self.results.clone() else { return AuthOutcome::Refused(TOO_MANY) };
+        let Some(results) = &self.results else { return AuthOutcome::Refused(TOO_MANY) };
+        let Some(client) = self.clients.of_request(key, request) else {
+            return AuthOutcome::Unidentified;
+        };
         let name = credentials.name().into();
-        if !self.auth.pool().push(VerifierJob { credentials, tag, results }) {
-            return AuthOutcome::Refused(TOO_MANY);
+        match self.auth.pool().ask(client.into(), (credentials, tag), results, now) {
+            AskOutcome::Right(user) => {
+                self.confirmed.remember(tag, Rc::clone(&user), now);
+                AuthOutcome::Granted(user)
+            }
+            AskOutcome::TooMany => AuthOutcome::Refused(TOO_MANY),
+            AskOutcome::Pending => {
+                let answer = PendingAnswer::new(tag.bytes(), key);
+                self.pending.push((tag, Rc::clone(&answer), name));
+                AuthOutcome::Pending(answer)
+            }
         }
-        let answer = PendingAnswer::new(tag.bytes(), key);
-        self.pending.push((tag, Rc::clone(&answer), name));
-        AuthOutcome::Pending(answer)
     }
 
     /// The user whose request it is, if its credentials are remembered as right.
-    pub(crate) fn recognize(&self, request: &Request<'_>, now: Instant) -> Option<Rc<[u8]>> {
+    pub(crate) fn recognize(&mut self, request: &Request<'_>, now: Instant) -> Option<Rc<[u8]>> {
         let (_, tag) = self.credentials(request)?;
         self.user_of(&tag, now)
     }
@@ -100,37 +105,32 @@ impl Authenticator {
         Some((credentials, tag))
     }
 
-    fn user_of(&self, tag: &CredentialsTag, now: Instant) -> Option<Rc<[u8]>> {
-        let verified = self.remembered.get(&tag.prefix());
-        let verified = verified.filter(|it| it.tag.is(tag) && now < it.until);
-        verified.map(|it| Rc::clone(&it.name))
+    fn user_of(&mut self, tag: &CredentialsTag, now: Instant) -> Option<Rc<[u8]>> {
+        if let Some(user) = self.confirmed.find(tag, now) {
+            return Some(Rc::clone(user));
+        }
+        let user = self.auth.pool().recall(tag, now)?;
+        self.confirmed.remember(*tag, Rc::clone(&user), now);
+        Some(user)
     }
 
     /// Takes the results of the pool, and resumes the connections that wait for them.
     pub(crate) fn complete(&mut self, net: &Net) {
         let results = self.results.as_ref().map(|results| results.take());
-        for (tag, is_right) in results.unwrap_or_default() {
+        for (tag, verdict) in results.unwrap_or_default() {
             let Some(place) = self.pending.iter().position(|(other, ..)| other.is(&tag)) else {
                 continue;
             };
             let (tag, answer, name) = self.pending.swap_remove(place);
-            if is_right {
-                self.remember(
-                    VerifiedUser { tag, name, until: net.now() + REMEMBERED_FOR },
-                    net.now(),
-                );
-            }
-            answer.finish_without_file((!is_right).then_some(UNAUTHORIZED), net);
+            let refusal = match verdict {
+                Verdict::Right => {
+                    self.confirmed.remember(tag, name, net.now());
+                    None
+                }
+                Verdict::Wrong => Some(UNAUTHORIZED),
+                Verdict::Unverified => Some(TOO_MANY),
+            };
+            answer.finish_without_file(refusal, net);
         }
-    }
-
-    fn remember(&mut self, verified: VerifiedUser, now: Instant) {
-        if self.remembered.len() >= REMEMBERED_MOST {
-            self.remembered.retain(|_, other| now < other.until);
-        }
-        if self.remembered.len() >= REMEMBERED_MOST {
-            self.remembered.clear();
-        }
-        self.remembered.insert(verified.tag.prefix(), verified);
     }
 }

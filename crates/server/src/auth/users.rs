@@ -1,25 +1,16 @@
-//! Users and the hashes of their passwords, as `htpasswd -B` and `argon2 -e` write them.
+//! Users and the hashes of their passwords.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, TryReserveError};
 
-use argon2::password_hash::phc::PasswordHash;
-use argon2::{Argon2, Params, PasswordVerifier};
-use bcrypt::HashParts;
-
-use crate::auth::credentials::{Credentials, TagKey};
-
-/// The costs of bcrypt that there are: twice as many rounds for each.
-const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=31;
+use crate::auth::credentials::Credentials;
+use crate::auth::hashes::StoredHash;
 
 /// Users by name, at least one.
 #[derive(PartialEq, Eq)]
-pub(crate) struct Users(BTreeMap<Vec<u8>, StoredHash>);
-
-/// The hash of a password, whose form has been checked.
-#[derive(PartialEq, Eq)]
-enum StoredHash {
-    Bcrypt(String),
-    Argon2(String),
+pub(crate) struct Users {
+    by_name: BTreeMap<Vec<u8>, StoredHash>,
+    /// A hash of each kind that users have.
+    kinds: Vec<StoredHash>,
 }
 
 impl Users {
@@ -49,52 +40,50 @@ impl Users {
         if users.is_empty() {
             return Err("there is no user; 'htpasswd -B FILE USER' adds one".into());
         }
-        Ok(Users(users))
-    }
-
-    /// Whether these are the name and the password of a user. Takes tens of milliseconds. A name that is none of a user's
-    /// is verified against the hash of some user, always the same one, so that the time does not tell whether there is such a
-    /// user.
-    pub(crate) fn verify(&self, credentials: &Credentials, key: &TagKey) -> bool {
-        let known = self.0.get(credentials.name());
-        let hash = known.or_else(|| {
-            let number = key.tag(credentials.name()).prefix() % self.0.len() as u64;
-            self.0.values().nth(number as usize)
-        });
-        let is_right = hash.is_some_and(|hash| hash.verify(credentials.password()));
-        is_right && known.is_some()
-    }
-}
-
-impl StoredHash {
-    fn parse(hash: &str) -> Result<StoredHash, String> {
-        if ["$2a$", "$2b$", "$2y$"].iter().any(|it| hash.starts_with(it)) {
-            let cost = hash.parse::<HashParts>().map(|parts| parts.get_cost());
-            return match cost {
-                Ok(cost) if BCRYPT_COSTS.contains(&cost) => Ok(StoredHash::Bcrypt(hash.into())),
-                _ => Err("this hash of bcrypt is not whole".into()),
-            };
-        }
-        if hash.starts_with("$argon2") {
-            let parsed = PasswordHash::new(hash).ok();
-            let is_whole = parsed.is_some_and(|hash| {
-                hash.salt.is_some() && hash.hash.is_some() && Params::try_from(&hash).is_ok()
-            });
-            return match is_whole {
-                true => Ok(StoredHash::Argon2(hash.into())),
-                false => Err("this hash of argon2 is not whole".into()),
-            };
-        }
-        Err("the password is stored in no form that is safe; write it with 'htpasswd -B' (bcrypt), or as $argon2id$…".into())
-    }
-
-    fn verify(&self, password: &[u8]) -> bool {
-        match self {
-            StoredHash::Bcrypt(hash) => bcrypt::verify(password, hash).unwrap_or(false),
-            StoredHash::Argon2(hash) => {
-                Argon2::default().verify_password(password, hash.as_str()).is_ok()
+        let mut kinds: Vec<StoredHash> = Vec::new();
+        for hash in users.values() {
+            if !kinds.iter().any(|other| other.kind() == hash.kind()) {
+                kinds.push(hash.clone());
             }
         }
+        Ok(Users { by_name: users, kinds })
+    }
+
+    /// Whether these are the name and the password of a user. Takes tens of milliseconds: for a wrong password as long as for
+    /// a name that no user has, so that the time does not tell which names users have.
+    ///
+    /// # Errors
+    /// There is not as much memory as that takes.
+    pub(crate) fn verify(&self, credentials: &Credentials) -> Result<bool, TryReserveError> {
+        let (own, others) = self.hashes_for(credentials.name());
+        if let Some(own) = own
+            && own.verify(credentials.password())?
+        {
+            return Ok(true);
+        }
+        for other in others {
+            other.verify(credentials.password())?;
+        }
+        Ok(false)
+    }
+
+    /// The hashes that a password for `name` is held against: the user's own, if there is such a user, and if that is not it
+    /// one of each other kind that users have.
+    fn hashes_for(&self, name: &[u8]) -> (Option<&StoredHash>, impl Iterator<Item = &StoredHash>) {
+        let own = self.by_name.get(name);
+        let is_other = move |kind: &&StoredHash| own.is_none_or(|own| own.kind() != kind.kind());
+        (own, self.kinds.iter().filter(is_other))
+    }
+
+    /// The memory that it takes to verify a password, in bytes: that of the kind of hash that takes most.
+    pub(crate) fn memory(&self) -> u64 {
+        self.kinds.iter().map(StoredHash::memory).max().unwrap_or(0)
+    }
+
+    /// Whether credentials have the name of a user and a password that the form of that user's hash cannot take as a whole.
+    pub(crate) fn would_cut(&self, credentials: &Credentials) -> bool {
+        let own = self.by_name.get(credentials.name());
+        own.is_some_and(|own| !own.takes_all_of(credentials.password()))
     }
 }
 
@@ -109,8 +98,50 @@ mod tests {
     }
 
     fn is(users: &Users, pair: &str) -> bool {
-        let credentials = Credentials::of_pair(pair.as_bytes().to_vec()).unwrap();
-        users.verify(&credentials, &TagKey::random().unwrap())
+        users.verify(&Credentials::of_pair(pair.as_bytes().to_vec()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_unknown_name_costs_what_a_known_one_does_whatever_kinds_of_hashes_there_are() {
+        let argon2 = |salt: &str| {
+            format!(
+                "$argon2id$v=19$m=256,t=1,p=2${salt}$qi5fM169QCmZNmKTYJmX4cqNJowuRUFK41RYVx6nbrg"
+            )
+        };
+        let text = format!(
+            "a:{}\nb:{}\nc:{}\nd:{}\ne:{}\n",
+            hashed("a"),
+            hashed("b"),
+            BCRYPT.replace("$04$", "$05$"),
+            argon2("c29tZXNhbHQ"),
+            argon2("b3RoZXJzYWx0"),
+        );
+        let users = Users::parse(&text).unwrap();
+        let costs = |name: &str| {
+            let (own, others) = users.hashes_for(name.as_bytes());
+            let kinds = own.into_iter().chain(others).map(|hash| format!("{:?}", hash.kind()));
+            let mut kinds: Vec<String> = kinds.collect();
+            kinds.sort();
+            kinds
+        };
+        let unknown = costs("none");
+        assert_eq!(unknown.len(), 3);
+        for name in ["a", "b", "c", "d", "e", "", "A"] {
+            assert_eq!(costs(name), unknown, "{name}");
+        }
+        assert_eq!(users.memory(), 256 << 10);
+        let of_one_kind = Users::parse(&format!("a:{}\nb:{}", hashed("a"), hashed("b"))).unwrap();
+        assert_eq!(of_one_kind.kinds.len(), 1);
+        assert_eq!(of_one_kind.memory(), 0);
+    }
+
+    #[test]
+    fn a_password_that_would_be_cut_is_known_as_such() {
+        let users = Users::parse(&format!("a:{BCRYPT}")).unwrap();
+        let would_cut =
+            |pair: &str| users.would_cut(&Credentials::of_pair(pair.as_bytes().to_vec()).unwrap());
+        assert!(would_cut(&format!("a:{}", "p".repeat(73))) && would_cut("a:p\0q"));
+        assert!(!would_cut("a:p") && !would_cut(&format!("none:{}", "p".repeat(73))));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 pub(crate) mod client;
+pub(crate) mod connections;
 pub(crate) mod forwarded;
 pub(crate) mod header;
 pub(crate) mod trusted;

@@ -40,6 +40,8 @@ pub(crate) enum Then {
     Receive,
     /// Look at the input again.
     Again,
+    /// Find whose connection it is, then look at the input again.
+    Identify,
     /// Wait until a file is open or a password verified, then look at the input again.
     Wait(Rc<PendingAnswer>),
     /// Send the other parts of a response, then do this.

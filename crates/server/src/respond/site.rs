@@ -24,6 +24,7 @@ use crate::lookup::kept::KeptFiles;
 use crate::lookup::pending::PendingAnswer;
 use crate::lookup::watch::Watcher;
 use crate::proxies::client::ClientAddress;
+use crate::proxies::connections::ConnectionClients;
 use crate::proxies::trusted::TrustedProxies;
 use crate::respond::extras::Extras;
 use crate::respond::listing::listing;
@@ -95,6 +96,8 @@ pub(crate) struct Site<'w> {
     pub(crate) limits: Limits,
     /// What is added to each response; where nothing is, this costs one test of a pointer.
     pub(crate) extras: Option<Box<Extras>>,
+    /// Whose connections are, if a site is for users alone.
+    clients: Option<Rc<ConnectionClients>>,
     complaints: RefCell<Throttle>,
 }
 
@@ -118,10 +121,12 @@ impl<'w> Site<'w> {
     ) -> Site<'w> {
         let clock = DateClock::new(net.now());
         let (repeated, head_limits) = (RepeatedRequest::default(), limits.head);
+        let has_users = sites.all.iter().any(|site| site.auth.is_some());
+        let clients = has_users.then(|| Rc::clone(&sites.clients));
         let mut state = State { clock, repeated, sites, counters, head_limits, tls_told: false };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
-        Site { state, counters, limits, extras, complaints }
+        Site { state, counters, limits, extras, clients, complaints }
     }
 
     /// A connection begins.
@@ -132,6 +137,15 @@ impl<'w> Site<'w> {
         if let Some(extras) = &self.extras {
             extras.begin(conn, client);
         }
+        if let Some(clients) = &self.clients {
+            clients.begin(conn.key(), client);
+        }
+    }
+
+    /// Finds whose connection it is: a response waits for that ([`Then::Identify`]).
+    #[cold]
+    pub(crate) fn identify(&self, conn: &Conn<'_>) {
+        self.clients.iter().for_each(|clients| clients.identify(conn));
     }
 
     /// Writes the responses to the complete requests in the input, as far as one send can carry them.
@@ -410,7 +424,7 @@ impl State<'_> {
         let with_body = request.method != Method::Head;
         let refused = response::refused_method(request.method).or_else(|| requester.refused());
         if let Some(refusal) = refused {
-            requester.user = auth.as_ref().and_then(|auth| auth.recognize(request, net.now()));
+            requester.user = auth.as_mut().and_then(|auth| auth.recognize(request, net.now()));
             return self.refuse(refusal, asked, requester, net, out);
         }
         if request.method == Method::Options {
@@ -424,6 +438,7 @@ impl State<'_> {
                     return self.refuse(refusal, asked, requester, net, out);
                 }
                 AuthOutcome::Pending(answer) => return ControlFlow::Break(Then::Wait(answer)),
+                AuthOutcome::Unidentified => return ControlFlow::Break(Then::Identify),
             }
         }
         let (files, in_memory) = match content {

@@ -18,6 +18,7 @@ use crate::hosts::HostTable;
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::lookup::kept::KeptFiles;
+use crate::proxies::connections::ConnectionClients;
 use crate::respond::response::{Fixed, SERVER};
 use crate::rules::{Cors, EtagSource};
 
@@ -59,6 +60,8 @@ pub(crate) struct ServedSites {
     answering: usize,
     /// What is kept of their files.
     pub(crate) kept: Rc<RefCell<KeptFiles>>,
+    /// Whose the worker's connections are: sites for users alone ask for it.
+    pub(crate) clients: Rc<ConnectionClients>,
 }
 
 struct HostRouting {
@@ -68,11 +71,12 @@ struct HostRouting {
 }
 
 impl ServedSite {
-    /// The site with this number. `kept`: what is kept of all sites.
+    /// The site with this number. `kept`: what is kept of all sites; `clients`: whose connections are.
     fn open(
         settings: &SiteSettings,
         config: &Config,
         (kept, number): (&Rc<RefCell<KeptFiles>>, usize),
+        clients: &Rc<ConnectionClients>,
         net: &Net,
     ) -> anyhow::Result<ServedSite> {
         let content = match &settings.source {
@@ -89,7 +93,8 @@ impl ServedSite {
                 SiteContent::Files { files: Box::new(files), in_memory: unless_named(READ_MOST) }
             }
         };
-        let auth = settings.auth.clone().map(|auth| Box::new(Authenticator::new(auth)));
+        let auth = settings.auth.clone();
+        let auth = auth.map(|auth| Box::new(Authenticator::new(auth, Rc::clone(clients))));
         Ok(ServedSite { content, cors: settings.cors.clone(), auth })
     }
 
@@ -116,10 +121,11 @@ impl ServedSites {
         // Half of all descriptors are left to connections.
         let descriptors = drover_sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
         let kept = KeptFiles::new(config.cache, descriptors / sharers as u64);
+        let clients = Rc::new(ConnectionClients::new(config.proxies.of_requests()));
         let all = config
             .sites()
             .enumerate()
-            .map(|(number, site)| ServedSite::open(site, config, (&kept, number), net))
+            .map(|(number, site)| ServedSite::open(site, config, (&kept, number), &clients, net))
             .collect::<anyhow::Result<_>>()?;
         let hosts = match config.hosts.is_empty() {
             true => None,
@@ -128,7 +134,7 @@ impl ServedSites {
                 has_site_for_others: config.site.is_some(),
             })),
         };
-        Ok(ServedSites { all, hosts, answering: 0, kept })
+        Ok(ServedSites { all, hosts, answering: 0, kept, clients })
     }
 
     /// The site that a request is for; `None`: it is for a host that is not served.

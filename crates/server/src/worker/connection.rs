@@ -128,6 +128,10 @@ fn converse(conn: &Conn<'_>, site: &Site<'_>) -> impl Future<Output = io::Result
             match then {
                 Then::Receive => {}
                 Then::Again => continue,
+                Then::Identify => {
+                    site.identify(conn);
+                    continue;
+                }
                 Then::Wait(open) => {
                     conn.set_deadline(site.limits.time_outs.open);
                     let open = awaited.insert(open);
@@ -198,7 +202,7 @@ async fn send(
             linger(conn).await?;
             return Ok(false);
         }
-        Then::Receive | Then::Again | Then::Wait(_) | Then::Parts(_) => {}
+        Then::Receive | Then::Again | Then::Identify | Then::Wait(_) | Then::Parts(_) => {}
     }
     Ok(true)
 }
