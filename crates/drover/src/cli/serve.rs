@@ -278,10 +278,10 @@ fn configuration(
     let users = site.iter().chain(hosts.iter().map(|host| &host.site));
     let users = users.filter_map(|site| site.auth.as_ref());
     let processes = if args.processes { args.workers().get() } else { 1 };
-    Auth::check_memory(users, processes, drover_sys::process::memory_limit().unwrap_or(u64::MAX))?;
+    let memory = args.server_memory();
+    Auth::check_memory(users, processes, memory.budget.all().unwrap_or(u64::MAX))?;
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
-    let memory = args.server_memory();
     let file_options = file_options(&args, &memory)?;
     if args.accept_by_cpu && !accept.settings.contains(ObeyedFields::BY_CPU) {
         bail!(UsageError::new(format!(

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::harness::Site;
+use crate::harness::{Site, is_stopped, signal};
 
 /// The files of a site behind a modelled disk; unmounted when it is dropped.
 pub(crate) struct Disk {
@@ -62,6 +62,18 @@ impl Disk {
         &self.mountpoint
     }
 
+    /// Stops its daemon: whoever asks this disk for something gets no answer, until the returned value is dropped. Drop it
+    /// before servers: a process that waits for the disk may not end before.
+    pub(crate) fn stop(&self) -> StoppedDisk {
+        let daemon = self.child.id();
+        signal("STOP", daemon);
+        let stopped = StoppedDisk { daemon };
+        while !is_stopped(daemon) {
+            std::thread::yield_now();
+        }
+        stopped
+    }
+
     /// A disk at `mountpoint` that takes an hour to look up a name. Until it is dropped, no process can
     /// end that has asked it for one: FUSE lets nobody go whose question has reached its daemon.
     pub(crate) fn mount_hanging(mountpoint: &Path, files: &Site) -> Option<Disk> {
@@ -69,6 +81,17 @@ impl Disk {
         let mut disk = Disk::mount_at(mountpoint, files, &flags)?;
         disk.hangs = true;
         Some(disk)
+    }
+}
+
+/// A disk whose daemon is stopped; it goes on when this is dropped.
+pub(crate) struct StoppedDisk {
+    daemon: u32,
+}
+
+impl Drop for StoppedDisk {
+    fn drop(&mut self) {
+        signal("CONT", self.daemon);
     }
 }
 

@@ -291,11 +291,16 @@ pub(crate) fn stop(process: u32) {
 }
 
 /// Whether all threads of a process have stopped.
-fn is_stopped(process: u32) -> bool {
+pub(crate) fn is_stopped(process: u32) -> bool {
+    threads_are(process, 'T')
+}
+
+/// Whether all threads of a process are in a state (proc_pid_stat(5)).
+fn threads_are(process: u32, state: char) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let folders = threads.map(|it| it.unwrap().path().display().to_string());
     let mut states = folders.map(|folder| state_and_parent(&folder));
-    states.all(|it| it.is_some_and(|(state, _)| state == 'T'))
+    states.all(|it| it.is_some_and(|(found, _)| found == state))
 }
 
 /// What `look` returns, once that is so: a state that must come, as the name `what` says.

@@ -24,6 +24,7 @@ mod files;
 mod hanging;
 mod harness;
 mod hosts;
+mod hung_mounts;
 mod limits;
 mod logging;
 mod matrix;

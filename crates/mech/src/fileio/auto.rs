@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use super::threads::{self, Threads};
 use crate::fileio::support::page_cache::{has_pages, is_read};
 use crate::fileio::support::reads::Reads;
 use crate::fileio::{Backend, FileIo, FileIoOptions, ReadTimes, Sent, Transfer};
+use crate::files::served::ServedFile;
 use crate::key::Key;
 use drover_sys::waker::Waker;
 
@@ -68,7 +69,7 @@ struct Auto {
 #[derive(Clone, Copy)]
 struct Known {
     /// The address of the file's [`Rc`].
-    file: *const OwnedFd,
+    file: *const ServedFile,
     /// The first byte of the cached part, and the byte behind its last.
     start: u64,
     end: u64,
@@ -173,7 +174,7 @@ impl Auto {
 
     /// How many bytes from `offset` on are known to be in the page cache, at most `len`. `None`: a disk
     /// must be asked for bytes of the first step.
-    fn cached_len(&mut self, file: &Rc<OwnedFd>, offset: u64, len: u64) -> Option<u64> {
+    fn cached_len(&mut self, file: &Rc<ServedFile>, offset: u64, len: u64) -> Option<u64> {
         let number = file.as_raw_fd() as usize;
         let identity = Rc::as_ptr(file);
         if let Some(known) = self.known.get_mut(number)
@@ -203,7 +204,7 @@ impl Auto {
 }
 
 /// Whether the `len` bytes from `offset` on can be sent without waiting for a disk.
-fn is_cached(file: &OwnedFd, offset: u64, len: u64) -> bool {
+fn is_cached(file: &ServedFile, offset: u64, len: u64) -> bool {
     has_pages(file.as_fd(), offset, len) && is_read(file.as_fd(), offset + len - 1)
 }
 
@@ -221,7 +222,7 @@ mod tests {
 
     /// Sends the whole file over a socket. Returns how often `send` answered `Later`, and the bytes that
     /// arrived.
-    fn send(auto: &mut dyn FileIo, waker: &Waker, file: &Rc<OwnedFd>) -> (usize, Vec<u8>) {
+    fn send(auto: &mut dyn FileIo, waker: &Waker, file: &Rc<ServedFile>) -> (usize, Vec<u8>) {
         let (socket, mut peer) = UnixStream::pair().unwrap();
         let reader = std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -265,7 +266,7 @@ mod tests {
         let content: Vec<u8> = (0..LEN).map(|at| (at * 7 % 251) as u8).collect();
         file.write_all(&content).unwrap();
         file.sync_all().unwrap();
-        let file = Rc::new(OwnedFd::from(file));
+        let file = Rc::new(ServedFile::from(file));
         let waker = Arc::new(Waker::eventfd().unwrap());
         let mut auto = AUTO.open(&FileIoOptions::default(), &waker).unwrap();
 
@@ -275,7 +276,7 @@ mod tests {
         // The file is opened again, because `auto` trusts for a while what it found of the first open
         // file.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let again = Rc::new(OwnedFd::from(std::fs::File::open(path).unwrap()));
+        let again = Rc::new(ServedFile::from(std::fs::File::open(path).unwrap()));
         rustix::fs::fadvise(&again, 0, None, Advice::DontNeed).unwrap();
         if has_pages(again.as_fd(), 0, LEN as u64) {
             drover_testing::skip!(
@@ -287,11 +288,11 @@ mod tests {
         assert!(later > 0 && bytes == content);
     }
 
-    fn in_memory(content: &[u8]) -> Rc<OwnedFd> {
+    fn in_memory(content: &[u8]) -> Rc<ServedFile> {
         let fd = rustix::fs::memfd_create("auto", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let mut file = std::fs::File::from(fd);
         file.write_all(content).unwrap();
-        Rc::new(OwnedFd::from(file))
+        Rc::new(ServedFile::from(file))
     }
 
     #[test]

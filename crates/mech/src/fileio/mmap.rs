@@ -8,7 +8,7 @@
 //! error; so fstat(2) asks for the file's length before each window.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
 
 use rustix::io::Errno;
@@ -16,6 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fileio::support::advise;
 use crate::fileio::{Backend, FileIo, Sent, Transfer, truncated};
+use crate::files::served::ServedFile;
 use drover_sys::socket::send_behind;
 
 /// The `mmap` backend.
@@ -58,7 +59,7 @@ impl FileIo for Mmap {
 
 /// The reason for `EFAULT`: the file was truncated, if it is shorter now than `end` bytes; otherwise the
 /// disk failed (`EIO`).
-fn missing(file: &OwnedFd, end: u64) -> io::Result<io::Error> {
+fn missing(file: &ServedFile, end: u64) -> io::Result<io::Error> {
     let shrank = (rustix::fs::fstat(file)?.st_size as u64) < end;
     Ok(if shrank { truncated() } else { Errno::IO.into() })
 }

@@ -9,13 +9,14 @@
 //! backends share.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
+use crate::files::served::ServedFile;
 use crate::key::Key;
 use drover_sys::process::on_own_thread;
 use drover_sys::waker::Waker;
@@ -84,7 +85,7 @@ pub struct Transfer<'t> {
     /// The bytes to send before the file's bytes. May be empty.
     pub head: &'t [u8],
     /// The file.
-    pub file: &'t Rc<OwnedFd>,
+    pub file: &'t Rc<ServedFile>,
     /// The offset of the first byte in the file.
     pub offset: u64,
     /// How many bytes of the file to send, at least 1.

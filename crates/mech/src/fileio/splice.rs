@@ -14,6 +14,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags};
 
 use crate::fileio::support::advise;
 use crate::fileio::{Backend, FileIo, Sent, Transfer, send_head, truncated};
+use crate::files::served::ServedFile;
 use crate::key::Key;
 
 /// The `splice` backend.
@@ -58,7 +59,7 @@ impl Pipe {
     }
 
     /// Moves up to `len` bytes from the file into this empty pipe.
-    fn fill(&mut self, file: &OwnedFd, mut offset: u64, len: u64) -> io::Result<()> {
+    fn fill(&mut self, file: &ServedFile, mut offset: u64, len: u64) -> io::Result<()> {
         let most = len.min(PIPE_SIZE as u64) as usize;
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
         let moved = rustix::pipe::splice(file, Some(&mut offset), &self.write, None, most, flags);

@@ -164,6 +164,7 @@ mod tests {
 
     use super::*;
     use crate::fileio::{FileIo, Sent, Transfer};
+    use crate::files::served::ServedFile;
     use crate::key::Key;
     use drover_sys::syscall;
 
@@ -180,7 +181,7 @@ mod tests {
         let pipes: Vec<_> = (0..READS).map(|_| rustix::pipe::pipe().unwrap()).collect();
         let mut ends = Vec::new();
         for (slot, (read, write)) in (0..).zip(pipes) {
-            let file: Rc<OwnedFd> = Rc::new(read);
+            let file: Rc<ServedFile> = Rc::new(read.into());
             let (key, socket) = (Key { slot, generation: 1 }, socket.as_fd());
             let transfer =
                 Transfer { key, socket, head: b"", file: &file, offset: 0, len: 1, at_once: 1 };
@@ -244,7 +245,7 @@ mod tests {
         };
         let [(first, late), (second, write)] = [(); 2].map(|()| {
             let (read, write) = rustix::pipe::pipe().unwrap();
-            (Rc::new(read), write)
+            (Rc::new(ServedFile::from(read)), write)
         });
         let broken = Broken::new(&reads.reader().ring);
         transfer(&mut reads, 0, &first).unwrap_err();

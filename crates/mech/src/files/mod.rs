@@ -5,4 +5,6 @@ pub mod bytes;
 pub mod open_pool;
 pub mod preparation;
 pub mod root;
+pub mod served;
+mod stamp;
 pub mod watch;

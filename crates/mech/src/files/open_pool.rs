@@ -1,4 +1,4 @@
-//! Threads that open files, so that no worker waits for a disk.
+//! Threads that ask file systems and close files, so that no worker waits for a disk (`served.rs` has the rule).
 //!
 //! Looking up a name and reading a file's attributes can wait for a disk, as reading its bytes can.
 //! openat2(2) can refuse to wait (`RESOLVE_CACHED`, see [`Root::try_open_cached`]), but the kernel has no
@@ -10,14 +10,19 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::files::root::{OpenFile, OpenOptions, Root};
-use crate::key::Key;
-use crate::net::Remote;
+use crate::files::root::{ExpectedName, OpenOptions, Root};
+use crate::files::served::{CloseQueue, Closer};
 use crate::thread_pool::lock;
 use drover_sys::process;
+
+mod job;
+
+use job::{FileQuery, PoolJob, QuerySubject};
+pub use job::{OpenResults, Opened};
 
 /// A thread that has been busy with one job for so long counts as hung: its disk or its network file
 /// system does not answer. Another thread then works in its place.
@@ -26,57 +31,22 @@ const HUNG_AFTER: Duration = Duration::from_secs(1);
 /// How many threads may be started beyond [`OpenPool::threads`], to replace hung ones.
 const HUNG_MOST: usize = 64;
 
-/// How many bytes the queued jobs may take unless [`OpenPool::with_queue`] says otherwise. A job stays in the queue when the
-/// client that wanted its file has gone. Without a bound, clients that ask and leave could fill the memory while a disk hangs.
+/// How many bytes the queued questions may take unless [`OpenPool::with_queue`] says otherwise. A question stays in the queue
+/// when the client that wanted its file has gone. Without a bound, clients that ask and leave could fill the memory while a disk
+/// hangs.
 const QUEUED_BYTES_MOST: usize = 64 << 20;
 
-/// What a queued job takes beside the bytes of its name: itself, and what the allocator adds.
-const JOB_COST: usize = size_of::<Job>() + 32;
+/// What a queued job takes beside the bytes of its names: itself, and what the allocator adds.
+const JOB_COST: usize = size_of::<PoolJob>() + 32;
 
-/// The threads of a process that open files. Jobs begin in the order in which they were given.
+/// The threads of a process that open files. Questions begin in the order in which they were asked. Files are closed
+/// first: an opening may need their descriptors.
 pub struct OpenPool {
     threads: usize,
     /// How many bytes the queued jobs may take.
     queued_most: usize,
     /// The queue, and behind it the threads; made for the first job.
     shared: OnceLock<Arc<Shared>>,
-}
-
-/// The result of a job.
-#[derive(Debug)]
-pub enum Opened {
-    /// The result of [`OpenPool::open`].
-    File {
-        /// The root beneath which the file was opened.
-        root: Arc<Root>,
-        /// The file's name, relative to the root.
-        name: Box<[u8]>,
-        /// The result of [`Root::open_as`].
-        result: io::Result<OpenFile>,
-    },
-    /// The result of [`OpenPool::look_at_root`].
-    Root {
-        /// The root whose path was looked at.
-        before: Arc<Root>,
-        /// The result of [`Root::replaced`].
-        now: io::Result<Option<Root>>,
-    },
-}
-
-/// The results for one worker that it has not taken yet. The pool's threads put them here and resume the
-/// worker's coroutine that takes them.
-pub struct OpenResults {
-    opened: Mutex<Vec<Opened>>,
-    remote: Remote,
-    key: Key,
-}
-
-struct Job {
-    root: Arc<Root>,
-    /// The file to open; `None`: look where the root's own path leads.
-    name: Option<Box<[u8]>>,
-    options: OpenOptions,
-    results: Arc<OpenResults>,
 }
 
 struct Shared {
@@ -87,17 +57,16 @@ struct Shared {
 }
 
 struct State {
-    queue: VecDeque<Job>,
+    queue: VecDeque<PoolJob>,
     queued_bytes: usize,
+    /// How many descriptors are to be closed, or being closed; and when the last was closed, or the first came.
+    closing: usize,
+    closed_at: Instant,
+    /// How many descriptors have been closed.
+    closed_files: u64,
     /// For each thread, when its job began; `None`: it waits for one.
     began: Vec<Option<Instant>>,
     closed: bool,
-}
-
-impl std::fmt::Debug for OpenResults {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenResults").field("key", &self.key).finish_non_exhaustive()
-    }
 }
 
 impl std::fmt::Debug for OpenPool {
@@ -136,6 +105,15 @@ impl OpenPool {
         self.shared().map(drop)
     }
 
+    /// From now on, has what is opened beneath `root` closed by the threads, and in the end `root` itself.
+    ///
+    /// # Errors
+    /// `EAGAIN` when no thread can be started.
+    pub fn look_after(&self, root: &Root) -> io::Result<()> {
+        root.close_by(Closer(Arc::clone(self.shared()?) as Arc<dyn CloseQueue>));
+        Ok(())
+    }
+
     /// Opens `name` beneath `root` on one of the threads ([`Root::open_as`]). The result goes to
     /// `results`.
     ///
@@ -148,7 +126,22 @@ impl OpenPool {
         options: OpenOptions,
         results: &Arc<OpenResults>,
     ) -> io::Result<()> {
-        self.push(root, Some(name.into()), options, results)
+        self.ask(root, QuerySubject::File(name.into(), options), results)
+    }
+
+    /// Looks on one of the threads whether `names` lead to what they led to ([`Root::still_has`]). The result, in
+    /// which they are called `key`, goes to `results`.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub fn check(
+        &self,
+        root: &Arc<Root>,
+        key: &[u8],
+        names: Vec<ExpectedName>,
+        results: &Arc<OpenResults>,
+    ) -> io::Result<()> {
+        self.ask(root, QuerySubject::Names(key.into(), names), results)
     }
 
     /// Looks on one of the threads whether the root's path leads to another directory by now
@@ -157,23 +150,34 @@ impl OpenPool {
     /// # Errors
     /// As [`OpenPool::open`].
     pub fn look_at_root(&self, root: &Arc<Root>, results: &Arc<OpenResults>) -> io::Result<()> {
-        self.push(root, None, OpenOptions::default(), results)
+        self.ask(root, QuerySubject::RootPath, results)
     }
 
-    fn push(
+    /// Whether the process has more descriptors than when it ran out of them, or will have soon: files have been closed since
+    /// the last call with `seen`, or are being closed. `false` also while the file systems of those files do not answer.
+    #[must_use]
+    pub fn frees_descriptors(&self, seen: &mut u64) -> bool {
+        self.shared.get().is_some_and(|shared| {
+            let state = lock(&shared.state);
+            let closes = state.closing > 0 && state.closed_at.elapsed() < HUNG_AFTER;
+            std::mem::replace(seen, state.closed_files) != state.closed_files || closes
+        })
+    }
+
+    fn ask(
         &self,
         root: &Arc<Root>,
-        name: Option<Box<[u8]>>,
-        options: OpenOptions,
+        subject: QuerySubject,
         results: &Arc<OpenResults>,
     ) -> io::Result<()> {
         let shared = self.shared()?;
-        let job = Job { root: Arc::clone(root), name, options, results: Arc::clone(results) };
+        let (root, results) = (Arc::clone(root), Arc::clone(results));
+        let job = PoolJob::Look(FileQuery { root, subject, results });
         let mut state = lock(&shared.state);
-        if state.queued_bytes + job.cost() > self.queued_most {
+        if state.queued_bytes + cost(&job) > self.queued_most {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        state.queued_bytes += job.cost();
+        state.queued_bytes += cost(&job);
         state.queue.push_back(job);
         drop(state);
         shared.changed.notify_one();
@@ -184,14 +188,21 @@ impl OpenPool {
         if let Some(shared) = self.shared.get() {
             return Ok(shared);
         }
-        let state =
-            State { queue: VecDeque::new(), queued_bytes: 0, began: vec![None], closed: false };
+        let state = State {
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            closing: 0,
+            closed_at: Instant::now(),
+            closed_files: 0,
+            began: vec![None],
+            closed: false,
+        };
         let (threads, state) = (self.threads.max(1), Mutex::new(state));
         let shared = Arc::new(Shared { threads, state, changed: Condvar::new() });
         start_thread(Arc::clone(&shared), 0)?;
         // If another worker was faster, its pool is used, and the thread of this one ends.
         if let Err(late) = self.shared.set(shared) {
-            late.close();
+            late.close_pool();
         }
         Ok(self.shared.get().expect("it was just set"))
     }
@@ -202,74 +213,65 @@ impl Drop for OpenPool {
     /// keep the process from ending.
     fn drop(&mut self) {
         if let Some(shared) = self.shared.get() {
-            shared.close();
+            shared.close_pool();
         }
     }
 }
 
-impl OpenResults {
-    /// Results for the worker that `remote` reaches. Its coroutine `key` takes them.
-    #[must_use]
-    pub fn new(remote: Remote, key: Key) -> Arc<OpenResults> {
-        Arc::new(OpenResults { opened: Mutex::new(Vec::new()), remote, key })
-    }
-
-    /// Whether there is nothing to take.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        lock(&self.opened).is_empty()
-    }
-
-    /// Takes all results that have come since the last call.
-    #[must_use]
-    pub fn take(&self) -> Vec<Opened> {
-        std::mem::take(&mut lock(&self.opened))
-    }
-
-    fn post(&self, opened: Opened) {
-        let mut waiting = lock(&self.opened);
-        waiting.push(opened);
-        if waiting.len() == 1 {
-            // A worker takes all results at once, so only the first needs a wake. `wake` fails only when
-            // the worker has ended.
-            let _ = self.remote.wake(self.key);
-        }
-    }
+/// What a job takes in the queue, in bytes.
+fn cost(job: &PoolJob) -> usize {
+    JOB_COST + job.bytes()
 }
 
-impl Job {
-    fn cost(&self) -> usize {
-        JOB_COST + self.name.as_ref().map_or(0, |name| name.len())
-    }
-
-    fn run(self) {
-        let Job { root, name, options, results } = self;
-        match name {
-            Some(name) => {
-                let result = root.open_as(&name, options);
-                results.post(Opened::File { root, name, result });
-            }
-            None => {
-                let now = root.replaced();
-                results.post(Opened::Root { before: root, now });
-            }
+impl CloseQueue for Shared {
+    /// Queues the descriptor, in front of all questions. There is no bound but that of open files. A pool that was dropped
+    /// has no threads left: then `file` is closed here.
+    fn close(&self, file: OwnedFd) {
+        let mut state = lock(&self.state);
+        if state.closed {
+            drop(state);
+            return drop(file);
         }
+        if state.closing == 0 {
+            state.closed_at = Instant::now();
+        }
+        state.closing += 1;
+        let job = PoolJob::Close(file);
+        state.queued_bytes += cost(&job);
+        state.queue.push_front(job);
+        drop(state);
+        self.changed.notify_one();
     }
 }
 
 impl Shared {
-    fn close(&self) {
+    fn close_pool(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_all();
     }
 
+    fn is_closing(&self) -> bool {
+        lock(&self.state).closing > 0
+    }
+
+    fn has_closed_one(&self) {
+        let mut state = lock(&self.state);
+        state.closing -= 1;
+        state.closed_files += 1;
+        state.closed_at = Instant::now();
+    }
+
     /// Waits for the next job of thread `number`. Returns it, and whether all threads are busy now;
     /// `None`: the pool was dropped.
-    fn take(&self, number: usize) -> Option<(Job, bool)> {
+    fn take(&self, number: usize) -> Option<(PoolJob, bool)> {
         let mut state = lock(&self.state);
         state.began[number] = None;
         loop {
             if state.closed {
+                // What is left is dropped here: a root in the queue may be the last to know these threads.
+                let left = std::mem::take(&mut state.queue);
+                drop(state);
+                drop(left);
                 return None;
             }
             let now = Instant::now();
@@ -277,7 +279,7 @@ impl Shared {
             if wait_until.is_none()
                 && let Some(job) = state.queue.pop_front()
             {
-                state.queued_bytes -= job.cost();
+                state.queued_bytes -= cost(&job);
                 state.began[number] = Some(now);
                 return Some((job, state.began.iter().all(Option::is_some)));
             }
@@ -309,7 +311,11 @@ fn start_thread(shared: Arc<Shared>, number: usize) -> io::Result<()> {
             if all_busy {
                 add_thread(&shared);
             }
-            job.run();
+            let closes = job.is_close();
+            job.run(|| shared.is_closing());
+            if closes {
+                shared.has_closed_one();
+            }
         }
     };
     process::start_thread(format!("opener {number}"), work).map(drop)

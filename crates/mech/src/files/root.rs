@@ -9,10 +9,15 @@ use std::time::Duration;
 use rustix::fs::{Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::files::served::{Closer, FileSystem, ServedFile, known_stamp};
+pub use crate::files::stamp::Stamp;
+
 mod content;
+mod expected;
 mod listing;
 mod siblings;
 
+pub use expected::ExpectedName;
 pub use listing::{LISTED_MOST, ListedFile, ListedNames, Listing};
 pub use siblings::Sibling;
 use siblings::open_siblings;
@@ -20,12 +25,15 @@ use siblings::open_siblings;
 /// A directory whose files may be opened. Files outside the directory cannot be opened.
 #[derive(Debug)]
 pub struct Root {
-    directory: OwnedFd,
+    directory: ServedFile,
     /// The path by which the directory was opened.
     path: PathBuf,
     /// The directory's device and inode numbers.
     identity: (u64, u64),
     symlinks: Symlinks,
+    file_system: FileSystem,
+    /// See [`Root::is_out_of_reach`].
+    out_of_reach: bool,
 }
 
 /// Which symbolic links beneath a root are followed. The links in the path of the root itself always are.
@@ -56,7 +64,9 @@ impl Symlinks {
 #[derive(Debug)]
 pub struct OpenFile {
     /// The descriptor, open for reading.
-    pub fd: OwnedFd,
+    pub fd: ServedFile,
+    /// What the kernel knows of the file without asking anybody.
+    pub file_system: FileSystem,
     /// Whether the file is a regular file, a directory or something else.
     pub kind: FileKind,
     /// The file's identity, length and times when it was opened.
@@ -138,48 +148,6 @@ impl OpenOptions {
     }
 }
 
-/// Identity, length and times of a file. While two stamps are equal, the file's bytes are unchanged: each
-/// change of a file updates the time of its last change (`st_ctime`), and no system call sets this time to
-/// a chosen value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// The file's length in bytes.
-    pub len: u64,
-    /// The time of the last change of the file's bytes (`st_mtime`), in whole seconds since 1970; negative
-    /// before 1970.
-    pub modified: i64,
-    /// The nanoseconds of the second `modified`.
-    pub modified_nanos: u32,
-    /// The inode number. Distinguishes two files with equal lengths and times.
-    pub inode: u64,
-    /// The device on which the inode number is unique.
-    pub device: u64,
-    /// The time of the last change of the file's bytes or attributes (`st_ctime`): seconds since 1970, and
-    /// nanoseconds.
-    pub changed: (i64, u32),
-}
-
-impl Stamp {
-    /// The stamp of an open file (fstat(2)).
-    ///
-    /// # Errors
-    /// `EIO`, for example on a network file system.
-    pub fn of(file: BorrowedFd<'_>) -> io::Result<Stamp> {
-        Ok(Stamp::new(&rustix::fs::fstat(file)?))
-    }
-
-    fn new(stat: &rustix::fs::Stat) -> Stamp {
-        Stamp {
-            len: stat.st_size as u64,
-            modified: stat.st_mtime,
-            modified_nanos: stat.st_mtime_nsec as u32,
-            inode: stat.st_ino,
-            device: stat.st_dev,
-            changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
-        }
-    }
-}
-
 /// The kinds of file that a server distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
@@ -239,7 +207,7 @@ impl Root {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EACCES`.
     pub fn open(directory: &Path) -> io::Result<Root> {
-        Root::at(directory, ResolveFlags::empty())
+        Root::at(directory)
     }
 
     /// The root that another process has opened by `path`, and whose descriptor it has passed on.
@@ -252,13 +220,21 @@ impl Root {
             return Err(Errno::NOTDIR.into());
         }
         let identity = (stat.st_dev, stat.st_ino);
-        Ok(Root { directory, path, identity, symlinks: Symlinks::default() })
+        let (file_system, symlinks) = (FileSystem::of(directory.as_fd()), Symlinks::default());
+        let directory = ServedFile::from(directory);
+        Ok(Root { directory, path, identity, symlinks, file_system, out_of_reach: false })
     }
 
-    fn at(path: &Path, resolve: ResolveFlags) -> io::Result<Root> {
+    fn at(path: &Path) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::empty();
         let directory = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve)?;
         Root::of(path.to_owned(), directory)
+    }
+
+    /// Has everything that is opened beneath the root, and in the end the root itself, closed by `closer`.
+    pub(crate) fn close_by(&self, closer: Closer) {
+        self.directory.close_by(closer);
     }
 
     /// Sets which links are followed.
@@ -287,8 +263,12 @@ impl Root {
     }
 
     /// Whether this process may not read the directory though its permissions allow it: because this process
-    /// has restricted itself (landlock(7)) to directories that do not contain this one.
+    /// has restricted itself (landlock(7)) to directories that do not contain this one. Only [`Root::replaced`] finds out.
     pub fn is_out_of_reach(&self) -> bool {
+        self.out_of_reach
+    }
+
+    fn looks_out_of_reach(&self) -> bool {
         let opened = open_at(
             self.directory.as_fd(),
             b".",
@@ -317,20 +297,32 @@ impl Root {
     /// # Errors
     /// As [`Root::open`]: the path does not lead to a directory now.
     pub fn replaced(&self) -> io::Result<Option<Root>> {
-        self.other_than_this(Root::at(&self.path, ResolveFlags::empty()))
+        let root = Root::at(&self.path)?.with_symlinks(self.symlinks);
+        if root.identity == self.identity {
+            return Ok(None);
+        }
+        if let Some(closer) = self.directory.closer() {
+            root.close_by(closer.clone());
+        }
+        let out_of_reach = root.looks_out_of_reach();
+        Ok(Some(Root { out_of_reach, ..root }))
     }
 
-    /// Like [`Root::replaced`], but never waits for a disk (`RESOLVE_CACHED`, Linux 5.12).
+    /// Whether the root's path leads to another directory now, which [`Root::replaced`] returns. Never waits for a disk
+    /// (`RESOLVE_CACHED`, Linux 5.12).
     ///
     /// # Errors
-    /// As [`Root::replaced`]. `WouldBlock`: a disk may be needed.
-    pub fn try_replaced_cached(&self) -> io::Result<Option<Root>> {
-        self.other_than_this(Root::at(&self.path, ResolveFlags::CACHED).map_err(without_cached))
-    }
-
-    fn other_than_this(&self, root: io::Result<Root>) -> io::Result<Option<Root>> {
-        let root = root?.with_symlinks(self.symlinks);
-        Ok((root.identity != self.identity).then_some(root))
+    /// As [`Root::replaced`]. `WouldBlock`: a disk may be needed. That is the case also for a new link in the path: following
+    /// it for the first time changes its access time.
+    pub fn try_is_replaced_cached(&self) -> io::Result<bool> {
+        if self.file_system != FileSystem::Local {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = self.path.as_os_str().as_bytes();
+        let directory = open_at(rustix::fs::CWD, path, flags, ResolveFlags::CACHED);
+        let found = known_stamp(directory.map_err(|error| without_cached(error.into()))?.as_fd())?;
+        Ok((found.device, found.inode) != self.identity)
     }
 
     /// [`Root::open_as`] with default options.
@@ -355,7 +347,10 @@ impl Root {
     pub fn open_as(&self, path: &[u8], options: OpenOptions) -> io::Result<OpenFile> {
         let (fd, noatime_refused) =
             self.open_beneath(path, options.noatime, ResolveFlags::empty())?;
-        let mut open = OpenFile::new(fd, noatime_refused, options)?;
+        let mut open = self.opened(fd, noatime_refused, options)?;
+        if open.stamp.device != self.identity.0 {
+            open.file_system = FileSystem::of(open.fd.as_fd());
+        }
         open.read_content(options)?;
         if open.kind == FileKind::Regular {
             open.siblings = open_siblings(path, options, |path, how| self.open_as(path, how))?;
@@ -367,14 +362,15 @@ impl Root {
     }
 
     /// Like [`Root::open_as`], but never waits for a disk. Names must be in the kernel's caches
-    /// (`RESOLVE_CACHED`), and bytes in the page cache.
+    /// (`RESOLVE_CACHED`), and bytes in the page cache. The file must be on the root's own mount (`RESOLVE_NO_XDEV`), and
+    /// that of a file system which opens files without asking anybody ([`FileSystem::Local`]).
     ///
     /// # Errors
     /// As [`Root::open_as`]. `WouldBlock`: a disk may be needed; before Linux 5.12, every call fails so.
     pub fn try_open_cached(&self, path: &[u8], options: OpenOptions) -> io::Result<OpenFile> {
-        let opened = self.open_beneath(path, options.noatime, ResolveFlags::CACHED);
+        let opened = self.open_beneath(path, options.noatime, self.cached_only()?);
         let (fd, noatime_refused) = opened.map_err(without_cached)?;
-        let mut open = OpenFile::new(fd, noatime_refused, options)?;
+        let mut open = self.opened(fd, noatime_refused, options)?;
         open.try_read_content(options)?;
         if open.kind == FileKind::Regular {
             let open_sibling = |path: &[u8], how| self.try_open_cached(path, how);
@@ -385,6 +381,31 @@ impl Root {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         Ok(open)
+    }
+
+    /// What has openat2(2) use nothing but the kernel's caches.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the root is on a file system that asks somebody all the same.
+    fn cached_only(&self) -> io::Result<ResolveFlags> {
+        match self.file_system {
+            FileSystem::Local => Ok(ResolveFlags::CACHED | ResolveFlags::NO_XDEV),
+            FileSystem::Remote | FileSystem::Other => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// What was opened beneath the root, with its attributes.
+    fn opened(
+        &self,
+        fd: OwnedFd,
+        noatime_refused: bool,
+        options: OpenOptions,
+    ) -> io::Result<OpenFile> {
+        let fd = ServedFile::from(fd);
+        if let Some(closer) = self.directory.closer() {
+            fd.close_by(closer.clone());
+        }
+        OpenFile::new(fd, self.file_system, noatime_refused, options)
     }
 
     /// Opens `path` for reading. Also returns whether `noatime` was asked for and refused.
@@ -458,12 +479,11 @@ impl Root {
     /// # Errors
     /// As [`Root::stamp`]. `WouldBlock`: a disk may be needed.
     pub fn try_stamp_cached(&self, path: &[u8]) -> io::Result<Stamp> {
-        match self.symlinks {
-            Symlinks::Never => {
-                self.stamp_by_open(path, ResolveFlags::CACHED | self.symlinks.resolve_flags())
-            }
-            Symlinks::Inside | Symlinks::Any => self.stamp_by_open(path, ResolveFlags::CACHED),
-        }
+        let resolve = match self.symlinks {
+            Symlinks::Never => self.symlinks.resolve_flags(),
+            Symlinks::Inside | Symlinks::Any => ResolveFlags::empty(),
+        };
+        self.stamp_by_open(path, self.cached_only()? | resolve).map_err(without_cached)
     }
 
     /// The stamp of what openat2(2) finds with these flags.
@@ -478,11 +498,11 @@ fn leads_up(path: &[u8]) -> bool {
     path.starts_with(b"/") || path.split(|&byte| byte == b'/').any(|name| name == b"..")
 }
 
-/// Turns `EINVAL` into `EAGAIN`. Before Linux 5.12, openat2(2) fails with `EINVAL` for `RESOLVE_CACHED`;
-/// callers then proceed as if a disk were needed.
+/// Turns `EINVAL` and `EXDEV` into `EAGAIN`. Before Linux 5.12, openat2(2) fails with `EINVAL` for `RESOLVE_CACHED`;
+/// `EXDEV`: the path leads to another mount, or out of the root. Callers then proceed as if a disk were needed.
 fn without_cached(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
-        Some(Errno::INVAL) => Errno::AGAIN.into(),
+        Some(Errno::INVAL | Errno::XDEV) => Errno::AGAIN.into(),
         _ => error,
     }
 }
@@ -522,7 +542,12 @@ fn open_at(
 
 impl OpenFile {
     /// Asks fstat(2) for the attributes of an open file, and announces sequential reading to the kernel.
-    fn new(fd: OwnedFd, noatime_refused: bool, options: OpenOptions) -> io::Result<OpenFile> {
+    fn new(
+        fd: ServedFile,
+        file_system: FileSystem,
+        noatime_refused: bool,
+        options: OpenOptions,
+    ) -> io::Result<OpenFile> {
         let stat = rustix::fs::fstat(&fd)?;
         let kind = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => FileKind::Regular,
@@ -531,6 +556,7 @@ impl OpenFile {
         };
         let open = OpenFile {
             fd,
+            file_system,
             kind,
             stamp: Stamp::new(&stat),
             content: None,

@@ -1,8 +1,9 @@
 //! The buffers of a connection. A slot takes them from a pool, and gives them
 //! back as soon as they are empty, so an idle connection has none.
 
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
+
+use crate::files::served::ServedFile;
 
 /// Received bytes that the coroutine has not consumed yet.
 pub(crate) struct Input {
@@ -72,7 +73,7 @@ pub enum Body {
     /// `len` bytes of a file from `offset` on, sent by the worker's file backend.
     File {
         /// The open file. It stays open until the last byte is sent.
-        file: Rc<OwnedFd>,
+        file: Rc<ServedFile>,
         /// The first byte to send.
         offset: u64,
         /// How many bytes to send. If the file is shorter, the connection fails.

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -15,6 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use drover_mech::fileio::{self, Backend};
+use drover_mech::files::served::ServedFile;
 use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions, Remote};
 use drover_sys::socket::{ListenOptions, listen, local_address};
 
@@ -68,7 +69,7 @@ impl Worker {
         let thread = thread::spawn(move || {
             let net = Net::open(&options).unwrap();
             send.send(net.remote()).unwrap();
-            let file = Rc::new(OwnedFd::from(std::fs::File::open(path).unwrap()));
+            let file = Rc::new(ServedFile::from(std::fs::File::open(path).unwrap()));
             let mut executor = Executor::new(&net, PATIENCE);
             let listener = Listener::open(&net, socket).unwrap();
             executor.listen(listener, |listener| async move {
@@ -98,7 +99,7 @@ impl Drop for Worker {
     }
 }
 
-async fn serve(conn: Conn<'_>, file: Rc<OwnedFd>) {
+async fn serve(conn: Conn<'_>, file: Rc<ServedFile>) {
     loop {
         while conn.input_len() < REQUEST {
             if !matches!(conn.fill_idle().await, Ok(1..)) {
@@ -282,7 +283,7 @@ fn a_head_is_sent_once_though_the_file_cannot_be_read() {
         let path = file.path().to_owned();
         let worker =
             crate::Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
-                let file: Rc<OwnedFd> = Rc::new(std::fs::File::open(&path).unwrap().into());
+                let file: Rc<ServedFile> = Rc::new(std::fs::File::open(&path).unwrap().into());
                 conn.fill().await.unwrap();
                 let refused = seccomp::refuse(&[libc::SYS_splice], libc::EAGAIN);
                 let head = if refused.is_ok() { "head" } else { "" };

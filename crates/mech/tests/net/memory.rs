@@ -2,11 +2,12 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use drover_mech::fileio::{self, Backend, ReadMemory};
+use drover_mech::files::served::ServedFile;
 use drover_mech::mechanisms::Mechanism;
 use drover_mech::net::{AcceptBatch, Body, Conn, NetOptions};
 
@@ -38,7 +39,7 @@ fn cold_file() -> tempfile::NamedTempFile {
 fn serve(options: NetOptions, path: &std::path::Path) -> Worker {
     let path = path.to_owned();
     Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
-        let file: Rc<OwnedFd> = Rc::new(std::fs::File::open(&path).unwrap().into());
+        let file: Rc<ServedFile> = Rc::new(std::fs::File::open(&path).unwrap().into());
         loop {
             while conn.input_len() < 8 {
                 if !matches!(conn.fill_idle().await, Ok(1..)) {

@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use drover_mech::fileio;
+use drover_mech::files::served::ServedFile;
 use drover_mech::mechanisms::MechanismKind;
 use drover_mech::net::{AcceptBatch, Body, Conn, Net, NetOptions};
 use drover_sys::socket::{ListenOptions, local_address};
@@ -138,7 +139,7 @@ fn every_file_backend_sends_exactly_the_range_it_was_given() {
             let path = Arc::clone(&path);
             let options = NetOptions::new(mechanism).with_files(backend);
             let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
-                let file: OwnedFd = std::fs::File::open(&*path).unwrap().into();
+                let file: ServedFile = std::fs::File::open(&*path).unwrap().into();
                 let body = Body::File { file: Rc::new(file), offset: 7, len: (5 << 20) - 9 };
                 send_after_one_byte(conn, body).await;
             });
@@ -162,7 +163,7 @@ fn a_file_shorter_than_promised_ends_the_connection() {
             let path = Arc::clone(&path);
             let options = NetOptions::new(mechanism).with_files(backend);
             let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
-                let file: OwnedFd = std::fs::File::open(&*path).unwrap().into();
+                let file: ServedFile = std::fs::File::open(&*path).unwrap().into();
                 let body = Body::File { file: Rc::new(file), offset: 0, len: 100 };
                 send_after_one_byte(conn, body).await;
             });

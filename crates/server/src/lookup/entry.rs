@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use drover_http1::coding::{self, ContentCoding};
 use drover_http1::conditional::{ETag, FileTimes, ListField, Validators};
 use drover_http1::mime;
-use drover_mech::files::root::{Cause, OpenFile, Sibling, Stamp};
+use drover_mech::files::root::{ExpectedName, OpenFile, Sibling, Stamp};
+use drover_mech::files::served::{FileSystem, ServedFile};
 
 use crate::lookup::watch::WatchedPath;
 use crate::rules::{AddedFields, EtagSource};
@@ -33,6 +34,8 @@ pub(crate) struct FileEntry {
     /// The name under which the file was opened.
     pub(crate) name: Box<[u8]>,
     pub(crate) stamp: Stamp,
+    /// What the kernel knows of the open file without asking anybody.
+    file_system: FileSystem,
     /// The watched path to the file, if the file is watched.
     pub(crate) watched: Option<WatchedPath>,
     /// The turn in which the open file was last asked for, and seen to be as it was.
@@ -73,7 +76,7 @@ pub(crate) enum EntrySource {
     /// Behind the usual head.
     Memory(UsualHead),
     /// In the file.
-    File(Rc<OwnedFd>, Option<UsualHead>),
+    File(Rc<ServedFile>, Option<UsualHead>),
 }
 
 impl FileEntry {
@@ -106,7 +109,7 @@ impl FileEntry {
         added: Rc<[u8]>,
         context: EntryContext,
     ) -> FileEntry {
-        let OpenFile { fd, stamp, content, digest, unmeasured, .. } = open;
+        let OpenFile { fd, stamp, content, digest, unmeasured, file_system, .. } = open;
         let len = match &content {
             Some(content) if unmeasured => content.len() as u64,
             _ => stamp.len,
@@ -126,6 +129,7 @@ impl FileEntry {
             forms: Vec::new(),
             name: name.into(),
             stamp,
+            file_system,
             watched: None,
             looked: Cell::new(context.now),
             cost: size_of::<FileEntry>() + name.len(),
@@ -165,13 +169,16 @@ impl FileEntry {
         self.with_forms().filter(|it| matches!(it.source, EntrySource::File(..))).count()
     }
 
-    /// Whether the open file is still as it was when it was opened: neither written to nor removed.
-    pub(crate) fn file_is_as_it_was(&self) -> bool {
-        match &self.source {
-            EntrySource::Memory(_) => true,
-            EntrySource::File(file, _) => {
-                Stamp::of(file.as_fd()).is_ok_and(|stamp| stamp == self.stamp)
-            }
+    /// Whether the open file is still as it was when it was opened: neither written to nor removed. Never waits.
+    ///
+    /// # Errors
+    /// `WouldBlock`: this cannot be known without waiting.
+    pub(crate) fn try_is_as_it_was(&self) -> io::Result<bool> {
+        let EntrySource::File(file, _) = &self.source else { return Ok(true) };
+        match self.file_system.stamp(file.as_fd()) {
+            Ok(stamp) => Ok(stamp == self.stamp),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+            Err(_) => Ok(false),
         }
     }
 
@@ -194,17 +201,21 @@ impl FileEntry {
         self.with_forms().all(|it| it.settles.is_none_or(|at| now < at))
     }
 
-    /// Whether the names of the file and its forms lead to what they led to; `stamp` looks a name up.
-    pub(crate) fn names_are_as_they_were(
-        &self,
-        stamp: impl Fn(&[u8]) -> io::Result<Stamp>,
-    ) -> bool {
-        let is_form = |form: &StoredForm| match (stamp(&form.name), form.stamp) {
-            (Ok(now), Some(before)) => now == before,
-            (Err(error), None) => Cause::of(&error) == Cause::Missing,
-            _ => false,
-        };
-        stamp(&self.name).is_ok_and(|now| now == self.stamp) && self.forms.iter().all(is_form)
+    /// Whether the open file is known to be as it was when it was opened.
+    pub(crate) fn file_is_as_it_was(&self) -> bool {
+        self.try_is_as_it_was().unwrap_or(false)
+    }
+
+    /// The names of the file and its forms, and what they led to.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u8], Option<Stamp>)> {
+        let forms = self.forms.iter().map(|form| (&*form.name, form.stamp));
+        std::iter::once((&*self.name, Some(self.stamp))).chain(forms)
+    }
+
+    /// The same, for another thread.
+    pub(crate) fn expected_names(&self) -> Vec<ExpectedName> {
+        let owned = |(name, stamp): (&[u8], _)| ExpectedName { name: name.into(), stamp };
+        self.names().map(owned).collect()
     }
 
     /// The head of the usual response, and the body behind it if that is in memory.

@@ -4,14 +4,16 @@
 //! so its validators, its head and its bytes (or the descriptor that they are sent from) always belong
 //! together. Before an entry answers a request, it is checked:
 //!
-//! - once per `--revalidate`, that its name still leads to the same file (one stat);
+//! - once per `--revalidate`, that its name still leads to the same file (one stat), beneath the directory that the root's
+//!   path leads to;
 //! - if it is sent from a descriptor, once per turn of the worker, that the file has not changed (one
 //!   fstat);
 //! - if its directories are watched ([`super::watch`]), that no change was reported. Then the name is
 //!   looked at more rarely.
 //!
-//! A file that is not in the cache is opened at once if the kernel can do so without a disk. Otherwise
-//! another thread opens it ([`super::pending`]); the connection waits and looks its path up again.
+//! What the kernel can find out without a disk, or another machine, the worker asks at once. Otherwise another thread opens
+//! the file, or checks it ([`super::pending`]); the connection waits and looks its path up again. Nothing is sent unchecked
+//! because a look would have to wait.
 
 use std::cell::RefCell;
 use std::io;
@@ -30,7 +32,7 @@ use tracing::{info, warn};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntryContext, EntrySource, FileEntry};
 use crate::lookup::kept::KeptFiles;
-use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, PendingOpens};
+use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, PendingOpens, PendingOutcome};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
 use crate::rules::{AddedFields, Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
@@ -38,6 +40,7 @@ use crate::worker::clock::{DateClock, Throttle};
 use crate::{Revalidate, RootWatch};
 
 mod find;
+mod fresh;
 
 /// How files are found and kept.
 #[derive(Clone, Debug)]
@@ -100,13 +103,18 @@ impl Requester {
     pub(crate) fn refused(&self) -> Option<Refusal> {
         self.awaited.as_ref().and_then(|open| open.refusal_of(self.key))
     }
+
+    /// Whether another thread has just found right, for this request, what is kept under `key`.
+    fn has_checked(&self, root: &Arc<Root>, key: &[u8]) -> bool {
+        self.awaited.as_ref().is_some_and(|check| check.is_same(root, key))
+    }
 }
 
 /// The files of a site, as one worker finds them.
 pub(crate) struct SiteFiles {
     root: Arc<Root>,
-    /// When a look at the root's path was last begun; `None`: the next request begins one.
-    root_checked: Option<Instant>,
+    /// When the last look at the root's path was begun that has ended.
+    root_checked: Instant,
     options: FileOptions,
     /// What is kept, of this site and of the worker's other ones.
     kept: Rc<RefCell<KeptFiles>>,
@@ -157,7 +165,7 @@ impl SiteFiles {
         let watcher = watches.then(|| Watcher::new(DIRECTORIES_MOST)).transpose()?;
         Ok(SiteFiles {
             root,
-            root_checked: Some(now),
+            root_checked: now,
             kept,
             site,
             options,
@@ -174,6 +182,8 @@ impl SiteFiles {
     /// From now on, has `pool` open the files that may need a disk. Their results come in `results`;
     /// [`SiteFiles::complete`] has to be called then.
     pub(crate) fn open_elsewhere(&mut self, pool: Arc<OpenPool>, results: Arc<OpenResults>) {
+        // Without a thread, this one closes files.
+        let _ = pool.look_after(&self.root);
         self.pending = Some(PendingOpens::new(pool, results));
     }
 
@@ -190,10 +200,16 @@ impl SiteFiles {
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Lookup<'a> {
-        let path = without_query(wanted.path);
-        match self.recall(path, wanted.codings, context.net.now()) {
-            Some(entry) => Lookup::Ready(entry),
-            None => self.find(wanted, requester, context),
+        let (path, now) = (without_query(wanted.path), context.net.now());
+        if self.root_is_due(requester, now)
+            && let Some(other) = self.look_at_root(requester.key, now)
+        {
+            return other;
+        }
+        match self.recall(path, wanted.codings, requester, now) {
+            Ok(Some(entry)) => Lookup::Ready(entry),
+            Ok(None) => self.find(wanted, requester, context),
+            Err(check) => Lookup::Pending(check),
         }
     }
 
@@ -204,7 +220,8 @@ impl SiteFiles {
 
     /// The lines that may go ahead of a file while another thread opens it.
     pub(crate) fn early_hints(&self, open: &PendingAnswer) -> Vec<u8> {
-        AddedFields::of(&self.options.early_hints, open.asked()).lines
+        open.name()
+            .map_or(Vec::new(), |name| AddedFields::of(&self.options.early_hints, name).lines)
     }
 
     /// Takes the results of other threads, makes an entry of each file, and resumes the connections that
@@ -213,19 +230,9 @@ impl SiteFiles {
         let results = self.pending.as_ref().map(|pending| pending.results().take());
         for opened in results.unwrap_or_default() {
             match opened {
-                Opened::Root { before, now } => {
-                    if let Some(pending) = &mut self.pending {
-                        pending.looked_at_root();
-                    }
-                    // If the root is not `before` any more, the worker itself has replaced it later.
-                    // If the path leads nowhere (`Err`), the directory that is open is served on.
-                    if let Ok(Some(now)) = now
-                        && Arc::ptr_eq(&before, &self.root)
-                        && self.replace_root(now)
-                    {
-                        // The path may lead elsewhere again already: the next request looks.
-                        self.root_checked = None;
-                    }
+                Opened::Root { before, now } => self.looked_at_root(&before, now, context.net),
+                Opened::Checked { root, key, is_same } => {
+                    self.checked(&root, &key, is_same, context.net);
                 }
                 Opened::File { root, name, result } => {
                     let again = !Arc::ptr_eq(&root, &self.root)
@@ -235,22 +242,25 @@ impl SiteFiles {
                         continue;
                     }
                     if let Some(open) = pending.remove(&name) {
-                        open.finish(root, self.outcome(&name, result, context), context.net);
+                        let outcome = self.outcome(&name, result, context);
+                        open.finish(PendingOutcome::Opened(root, outcome), context.net);
                     }
                 }
             }
         }
     }
 
-    /// The kept entry with this key, in the form that `codings` asks for, if it is still right.
+    /// The kept entry with this key, in the form that `codings` asks for, if it is still right. `Err`: another thread finds
+    /// that out.
     fn recall(
         &mut self,
         key: &[u8],
         codings: Option<ListField<'_>>,
+        requester: &Requester,
         now: Instant,
-    ) -> Option<Rc<FileEntry>> {
+    ) -> Result<Option<Rc<FileEntry>>, Rc<PendingAnswer>> {
         let mut kept = self.kept.borrow_mut();
-        let (entry, checked) = kept.get(self.site, key)?;
+        let Some((entry, checked)) = kept.get(self.site, key) else { return Ok(None) };
         let form = FileEntry::form_for(entry, codings);
         let Revalidate { after, watched_after } = self.options.revalidate;
         let (after, holds) = match (&entry.watched, &self.watcher) {
@@ -259,33 +269,41 @@ impl SiteFiles {
             }
             _ => (after, true),
         };
-        let in_time = now < *checked + after;
+        let is_checked = requester.has_checked(&self.root, key);
+        let in_time = is_checked || now < *checked + after;
         let file_as_it_was = match &form.source {
-            EntrySource::Memory(_) => true,
+            EntrySource::Memory(_) => Ok(true),
             // Once per turn: all responses of one turn count as simultaneous.
-            EntrySource::File(..) => form.looked.replace(now) == now || form.file_is_as_it_was(),
+            EntrySource::File(..) if is_checked || form.looked.get() == now => Ok(true),
+            EntrySource::File(..) => form.try_is_as_it_was(),
         };
-        let stamp = |name: &[u8]| match &self.pending {
-            Some(_) => self.root.try_stamp_cached(name),
-            None => self.root.stamp(name),
+        let is_right = match (holds, file_as_it_was) {
+            (false, _) | (true, Ok(false)) => Ok(false),
+            (true, Ok(true)) if in_time => Ok(true),
+            // A tag that has become a strong one is made anew.
+            (true, Ok(true)) if !entry.tags_are_current(now) => Ok(false),
+            (true, _) if self.pending.is_none() => Ok(self.root.still_has(entry.names())),
+            (true, Ok(true)) => self.root.try_still_has(entry.names()),
+            (true, Err(error)) => Err(error),
         };
-        if !(holds
-            && file_as_it_was
-            && (in_time || (entry.tags_are_current(now) && entry.names_are_as_they_were(stamp))))
-        {
-            kept.remove(self.site, key);
-            return None;
-        }
-        let form = Rc::clone(form);
-        if !in_time {
-            *checked = now;
-            drop(kept);
-            // If it is, nothing of the site is kept now.
-            if self.root_is_replaced(now) {
-                return None;
+        match is_right {
+            Ok(true) => {
+                if !in_time {
+                    *checked = now;
+                }
+                form.looked.set(now);
+                Ok(Some(Rc::clone(form)))
+            }
+            Ok(false) => {
+                kept.remove(self.site, key);
+                Ok(None)
+            }
+            Err(_) => {
+                let entry = Rc::clone(entry);
+                drop(kept);
+                self.check_elsewhere(key, &entry, requester.key)
             }
         }
-        Some(form)
     }
 
     /// Opens `name`, or takes what was opened for this connection; `Err`: another thread opens it.
@@ -304,8 +322,16 @@ impl SiteFiles {
         }
         let how = self.options.how;
         let mut opened = self.open_here(name);
-        if opened.as_ref().is_err_and(|error| self.makes_room_after(error)) {
-            opened = self.open_here(name);
+        if let Err(error) = &opened
+            && Cause::of(error) == Cause::Exhausted
+        {
+            if self.pending.is_some() {
+                // Another thread opens the file once those that are being closed are. If that does not help,
+                // [`SiteFiles::complete`] makes room.
+                opened = Err(io::ErrorKind::WouldBlock.into());
+            } else if self.makes_room_after(error) {
+                opened = self.open_here(name);
+            }
         }
         if let (Err(error), Some(pending)) = (&opened, &mut self.pending)
             && error.kind() == io::ErrorKind::WouldBlock
@@ -330,7 +356,7 @@ impl SiteFiles {
         }
     }
 
-    /// Closes the kept descriptors if `error` says that descriptors or memory have run out. Returns
+    /// Has the kept descriptors closed if `error` says that descriptors or memory have run out. Returns
     /// whether some were closed: then another attempt may succeed.
     fn makes_room_after(&mut self, error: &io::Error) -> bool {
         // `WouldBlock` says that a disk is needed ([`Root::try_open_cached`]).
@@ -398,31 +424,6 @@ impl SiteFiles {
         Refusal { status, reason }
     }
 
-    /// Looks where the root's path leads, at most once per `--revalidate`, and says whether the root has
-    /// been replaced. If the look needs a disk, another thread takes it, and [`SiteFiles::complete`] gets
-    /// the result.
-    fn root_is_replaced(&mut self, now: Instant) -> bool {
-        let after = self.options.revalidate.after;
-        if self.root_checked.is_some_and(|checked| now < checked + after) {
-            return false;
-        }
-        self.root_checked = Some(now);
-        let replaced = match &self.pending {
-            Some(_) => self.root.try_replaced_cached(),
-            None => self.root.replaced(),
-        };
-        match (replaced, &mut self.pending) {
-            (Ok(Some(root)), _) => return self.replace_root(root),
-            (Err(error), Some(pending)) if error.kind() == io::ErrorKind::WouldBlock => {
-                // If no thread can look now, one does after the next interval.
-                let _ = pending.look_at_root(&self.root);
-            }
-            // If the path leads nowhere, the directory that is open is served on.
-            (Ok(None) | Err(_), _) => {}
-        }
-        false
-    }
-
     /// Serves another directory from now on, and empties the cache: its entries were found beneath the
     /// root before. `false`: this process may not read the other directory, and serves the root before on.
     fn replace_root(&mut self, root: Root) -> bool {
@@ -463,7 +464,7 @@ impl SiteFiles {
         });
         match watched {
             Ok(watched) => {
-                let same = entry.names_are_as_they_were(|name| self.root.stamp(name));
+                let same = self.root.still_has(entry.names());
                 entry.watched = same.then_some(watched);
             }
             Err(error) if !std::mem::replace(&mut self.unwatched, true) => {
@@ -531,10 +532,30 @@ mod tests {
         WantedFile { path, codings: None, is_page: false }
     }
 
-    /// Asks for `path`, which another thread has to open.
+    /// Takes results until the answer is there.
+    fn complete(
+        files: &mut SiteFiles,
+        answer: &PendingAnswer,
+        results: &OpenResults,
+        context: &LookupContext<'_>,
+    ) {
+        while !answer.is_done() {
+            while results.is_empty() {
+                std::thread::yield_now();
+            }
+            files.complete(context);
+        }
+    }
+
+    /// Asks for `path` when `awaited` is there; another thread has to find something out.
     #[track_caller]
-    fn begin(files: &mut SiteFiles, path: &[u8], context: &LookupContext<'_>) -> Rc<PendingAnswer> {
-        let mut requester = Requester { key: KEY, user: None, awaited: None };
+    fn ask(
+        files: &mut SiteFiles,
+        path: &[u8],
+        awaited: Option<Rc<PendingAnswer>>,
+        context: &LookupContext<'_>,
+    ) -> Rc<PendingAnswer> {
+        let mut requester = Requester { key: KEY, user: None, awaited };
         match files.look_up(wanted(path), &mut requester, context) {
             Lookup::Pending(open) => open,
             _ => panic!("it is at hand"),
@@ -545,19 +566,15 @@ mod tests {
     fn one_thread_looks_at_the_root_however_many_requests_want_it() {
         with_files(|files, results, context| {
             let names = [&b"/ostype"[..], b"/osrelease", b"/hostname"];
-            let opens = names.map(|name| begin(files, name, context));
-            // Its one thread does what it is asked for in that order.
-            let (mut looks, mut opened) = (0, 0);
-            while opened < opens.len() {
-                for result in results.take() {
-                    match result {
-                        Opened::Root { .. } => looks += 1,
-                        Opened::File { .. } => opened += 1,
-                    }
-                }
-                std::thread::yield_now();
+            let looks = names.map(|name| ask(files, name, None, context));
+            assert!(looks.iter().all(|look| Rc::ptr_eq(look, &looks[0]) && look.name().is_none()));
+            complete(files, &looks[0], results, context);
+            // Whoever has waited for the root waits for the file now, and not for the root again.
+            for (name, look) in names.into_iter().zip(looks) {
+                let open = ask(files, name, Some(look), context);
+                assert_eq!(open.name(), Some(&name[1..]));
+                complete(files, &open, results, context);
             }
-            assert_eq!(looks, 1);
         });
     }
 
@@ -566,13 +583,10 @@ mod tests {
         let other = tempfile::tempdir().unwrap();
         with_files(|files, results, context| {
             for is_replaced in [false, true] {
-                let open = begin(files, b"/ostype", context);
-                while !open.is_done() {
-                    while results.is_empty() {
-                        std::thread::yield_now();
-                    }
-                    files.complete(context);
-                }
+                let look = ask(files, b"/ostype", None, context);
+                complete(files, &look, results, context);
+                let open = ask(files, b"/ostype", Some(look), context);
+                complete(files, &open, results, context);
                 if is_replaced {
                     files.replace_root(Root::open(other.path()).unwrap());
                 }

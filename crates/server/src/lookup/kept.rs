@@ -83,8 +83,8 @@ impl KeptFiles {
             && self.cache.remove_where(|_, entry| entry.descriptors() > 0)
     }
 
-    /// Looks at some of the kept descriptors. Closes a descriptor if its file has changed or was removed,
-    /// or if no request has used it for [`UNUSED_FOR`]. Called every two seconds; each call continues
+    /// Looks at some of the kept descriptors, as far as that cannot wait. Closes a descriptor if its file has changed or was
+    /// removed, or if no request has used it for [`UNUSED_FOR`]. Called every two seconds; each call continues
     /// where the last one ended.
     pub(crate) fn sweep(&mut self, now: Instant) {
         if self.keeps_descriptors {
@@ -94,7 +94,8 @@ impl KeptFiles {
             self.cache.sweep(some, |entry| {
                 entry.descriptors() > 0
                     && (entry.with_forms().all(unused)
-                        || !entry.with_forms().all(FileEntry::file_is_as_it_was))
+                        // What cannot be known here is found out when the entry is asked for.
+                        || !entry.with_forms().all(|it| it.try_is_as_it_was().unwrap_or(true)))
             });
         }
     }

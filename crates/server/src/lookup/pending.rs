@@ -1,4 +1,4 @@
-//! What other threads are finding out for a worker, above all files that they open, and the connections that wait for it.
+//! What other threads are finding out for a worker, above all files that they open and check, and the connections that wait for it.
 //!
 //! A name is opened once, however many connections ask for it: [`PendingOpens`] has one [`PendingAnswer`]
 //! per name. Its outcome can be had for that name and that root only, so the bytes of one file can never
@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use drover_http1::{Refusal, Status};
 use drover_mech::Key;
 use drover_mech::files::open_pool::{OpenPool, OpenResults};
-use drover_mech::files::root::{Listing, OpenOptions, Root};
+use drover_mech::files::root::{ExpectedName, Listing, OpenOptions, Root};
 use drover_mech::net::Net;
 
 use crate::lookup::entry::FileEntry;
@@ -42,18 +43,29 @@ impl LookupOutcome {
     }
 }
 
-/// A name that is being opened, or credentials that are being verified. A table has it until the outcome is known; the
-/// connections that have waited keep it until they have asked again.
+/// A name that is being opened, a kept file or the root's path that is being checked, or credentials that are being
+/// verified. A table has it until the outcome is known; the connections that have waited keep it until they have asked again.
 pub(crate) struct PendingAnswer {
-    /// The name, or the tag of the credentials.
+    /// The name, the key of the kept file, or the tag of the credentials.
     asked: Box<[u8]>,
+    /// Whether a file of that name is being opened.
+    opens: bool,
     /// The connections that wait for the outcome; with why their request is refused, if that is known.
     waiters: RefCell<BTreeMap<Key, Option<Refusal>>>,
-    /// The outcome, and the root beneath which the name was opened; `None` within: it was no name.
-    outcome: OnceCell<Option<(Arc<Root>, LookupOutcome)>>,
+    outcome: OnceCell<PendingOutcome>,
     /// Whether the name is `posts.html` and was asked for in place of a directory `posts`, which is served if there is no such
     /// file.
     beside_directory: Cell<bool>,
+}
+
+/// What was found out.
+pub(crate) enum PendingOutcome {
+    /// What the name leads to, beneath the root.
+    Opened(Arc<Root>, LookupOutcome),
+    /// What is kept under the key is still right, beneath the root.
+    Same(Arc<Root>),
+    /// Something that concerns no single file, or that what is kept is no longer right. Whoever has waited looks again.
+    LookAgain,
 }
 
 /// What other threads are opening for one worker.
@@ -61,16 +73,23 @@ pub(crate) struct PendingOpens {
     pool: Arc<OpenPool>,
     results: Arc<OpenResults>,
     by_name: HashMap<Box<[u8]>, Rc<PendingAnswer>>,
-    /// Whether a look where the root's path leads is under way, or queued.
-    looks_at_root: bool,
+    /// The kept files that are being checked, by the keys they are kept under.
+    checks: HashMap<Box<[u8]>, Rc<PendingAnswer>>,
+    /// The look where the root's path leads that is under way, and since when.
+    look_at_root: Option<(Rc<PendingAnswer>, Instant)>,
 }
 
 impl PendingAnswer {
-    /// Something that was just asked for, for the connection `key`.
+    /// Something that was just asked for, for the connection `key`, and is not the opening of a file.
     pub(crate) fn new(asked: &[u8], key: Key) -> Rc<PendingAnswer> {
+        PendingAnswer::of(asked, false, key)
+    }
+
+    fn of(asked: &[u8], opens: bool, key: Key) -> Rc<PendingAnswer> {
         let waiters = RefCell::new(BTreeMap::from([(key, None)]));
         let (outcome, beside_directory) = (OnceCell::new(), Cell::new(false));
-        Rc::new(PendingAnswer { asked: asked.into(), waiters, outcome, beside_directory })
+        let asked = asked.into();
+        Rc::new(PendingAnswer { asked, opens, waiters, outcome, beside_directory })
     }
 
     /// Notes that there is a directory whose name lacks the suffix of this one.
@@ -88,9 +107,9 @@ impl PendingAnswer {
         self.waiters.borrow_mut().insert(key, None);
     }
 
-    /// The name that is being opened, or the tag of the credentials.
-    pub(crate) fn asked(&self) -> &[u8] {
-        &self.asked
+    /// The name that is being opened, if one is.
+    pub(crate) fn name(&self) -> Option<&[u8]> {
+        self.opens.then_some(&*self.asked)
     }
 
     /// Whether the outcome is known.
@@ -101,9 +120,19 @@ impl PendingAnswer {
     /// The outcome, if it is known and of `name` beneath `root`. The site may have another root since
     /// the name was given to the pool.
     pub(crate) fn outcome_of(&self, root: &Arc<Root>, name: &[u8]) -> Option<LookupOutcome> {
-        let (opened_beneath, outcome) = self.outcome.get()?.as_ref()?;
-        let is_asked_for = Arc::ptr_eq(opened_beneath, root) && *self.asked == *name;
+        let Some(PendingOutcome::Opened(beneath, outcome)) = self.outcome.get() else {
+            return None;
+        };
+        let is_asked_for = Arc::ptr_eq(beneath, root) && *self.asked == *name;
         is_asked_for.then(|| outcome.clone())
+    }
+
+    /// Whether what is kept under `key` was found right, beneath `root`.
+    pub(crate) fn is_same(&self, root: &Arc<Root>, key: &[u8]) -> bool {
+        let outcome = self.outcome.get();
+        let beneath =
+            |it: &PendingOutcome| matches!(it, PendingOutcome::Same(it) if Arc::ptr_eq(it, root));
+        outcome.is_some_and(beneath) && *self.asked == *key
     }
 
     /// Notes that the request of the connection `key`, which waits, is refused.
@@ -123,29 +152,25 @@ impl PendingAnswer {
 
     /// Sets the outcome, and resumes the connections that wait. Each then looks its path up again, and
     /// finds the outcome by [`PendingAnswer::outcome_of`].
-    pub(crate) fn finish(&self, root: Arc<Root>, outcome: LookupOutcome, net: &Net) {
+    pub(crate) fn finish(&self, outcome: PendingOutcome, net: &Net) {
         // The outcome is set once only: the caller has just taken this out of the table.
-        let _ = self.outcome.set(Some((root, outcome)));
-        self.resume(net);
+        let _ = self.outcome.set(outcome);
+        for key in self.waiters.borrow().keys() {
+            net.wake(*key);
+        }
     }
 
     /// Resumes the connections that wait for something that is no file; `refusal`: why their requests are refused.
     pub(crate) fn finish_without_file(&self, refusal: Option<Refusal>, net: &Net) {
-        let _ = self.outcome.set(None);
         self.waiters.borrow_mut().values_mut().for_each(|it| *it = refusal);
-        self.resume(net);
-    }
-
-    fn resume(&self, net: &Net) {
-        for key in self.waiters.borrow().keys() {
-            net.wake(*key);
-        }
+        self.finish(PendingOutcome::LookAgain, net);
     }
 }
 
 impl PendingOpens {
     pub(crate) fn new(pool: Arc<OpenPool>, results: Arc<OpenResults>) -> PendingOpens {
-        PendingOpens { pool, results, by_name: HashMap::new(), looks_at_root: false }
+        let (by_name, checks) = (HashMap::new(), HashMap::new());
+        PendingOpens { pool, results, by_name, checks, look_at_root: None }
     }
 
     /// Adds the connection `key` to those that wait for `name`; `None`: `name` is not being opened.
@@ -167,7 +192,7 @@ impl PendingOpens {
         key: Key,
     ) -> io::Result<Rc<PendingAnswer>> {
         self.begin_again(root, name, how)?;
-        let open = PendingAnswer::new(name, key);
+        let open = PendingAnswer::of(name, true, key);
         self.by_name.insert(name.into(), Rc::clone(&open));
         Ok(open)
     }
@@ -186,22 +211,57 @@ impl PendingOpens {
         self.pool.open(root, name, how, &self.results)
     }
 
-    /// Has a thread look where the root's path leads now, unless such a look is under way: looks that
-    /// hang would otherwise take all the threads that files need.
+    /// Has a thread look, for the connection `requester`, whether what is kept under `key` is still right, unless such a
+    /// look is under way. `names`: the names it depends on.
     ///
     /// # Errors
     /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
-    pub(crate) fn look_at_root(&mut self, root: &Arc<Root>) -> io::Result<()> {
-        if !self.looks_at_root {
-            self.pool.look_at_root(root, &self.results)?;
-            self.looks_at_root = true;
+    pub(crate) fn check(
+        &mut self,
+        root: &Arc<Root>,
+        key: &[u8],
+        names: impl FnOnce() -> Vec<ExpectedName>,
+        requester: Key,
+    ) -> io::Result<Rc<PendingAnswer>> {
+        if let Some(check) = self.checks.get(key) {
+            check.join(requester);
+            return Ok(Rc::clone(check));
         }
-        Ok(())
+        self.pool.check(root, key, names(), &self.results)?;
+        let check = PendingAnswer::new(key, requester);
+        self.checks.insert(key.into(), Rc::clone(&check));
+        Ok(check)
     }
 
-    /// The result of the look at the root has come.
-    pub(crate) fn looked_at_root(&mut self) {
-        self.looks_at_root = false;
+    /// Takes the check of what is kept under `key`, whose result has come, out of the table.
+    pub(crate) fn end_check(&mut self, key: &[u8]) -> Option<Rc<PendingAnswer>> {
+        self.checks.remove(key)
+    }
+
+    /// Has a thread look, for the connection `requester`, where the root's path leads now, unless such a look is under
+    /// way: looks that hang would otherwise take all the threads that files need.
+    ///
+    /// # Errors
+    /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
+    pub(crate) fn look_at_root(
+        &mut self,
+        root: &Arc<Root>,
+        requester: Key,
+        now: Instant,
+    ) -> io::Result<Rc<PendingAnswer>> {
+        if let Some((look, _)) = &self.look_at_root {
+            look.join(requester);
+            return Ok(Rc::clone(look));
+        }
+        self.pool.look_at_root(root, &self.results)?;
+        let look = PendingAnswer::new(b"", requester);
+        self.look_at_root = Some((Rc::clone(&look), now));
+        Ok(look)
+    }
+
+    /// Takes the look at the root, whose result has come; with when it was asked for.
+    pub(crate) fn end_look_at_root(&mut self) -> Option<(Rc<PendingAnswer>, Instant)> {
+        self.look_at_root.take()
     }
 
     /// Takes `name`, whose result has come, out of the table.

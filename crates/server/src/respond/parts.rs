@@ -4,12 +4,13 @@
 //! file backend: the connection sends it, and then asks for what follows.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use drover_http1::range::ByteRange;
 use drover_http1::response::Multipart;
 use drover_mech::files::bytes;
+use drover_mech::files::served::ServedFile;
 use drover_mech::net::Body;
 
 use crate::lookup::entry::{EntrySource, FileEntry};
@@ -30,7 +31,7 @@ enum Bytes {
     /// Behind a head in memory of this length.
     Memory(Rc<[u8]>, usize),
     /// In a file.
-    File(Rc<OwnedFd>),
+    File(Rc<ServedFile>),
 }
 
 impl RemainingParts {

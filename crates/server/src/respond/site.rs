@@ -458,7 +458,7 @@ impl State<'_> {
             codings: accepted_codings(request),
             is_page: files.tells_pages_apart() && is_for_a_page(request),
         };
-        let has_waited = requester.awaited.is_some();
+        let has_waited = requester.awaited.as_ref().is_some_and(|it| it.name().is_some());
         ControlFlow::Continue(match files.look_up(wanted, requester, &context) {
             Lookup::Refused(refusal) => {
                 return self.refuse(refusal, asked, requester, net, out);

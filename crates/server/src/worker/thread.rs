@@ -310,9 +310,10 @@ async fn accept(
     site: &Site<'_>,
 ) -> io::Result<()> {
     let mut throttle = Throttle::default();
+    let mut closed = 0;
     listener
         .run(config.accept_batch, |error| {
-            if Cause::of(error) == Cause::Exhausted && make_room(net, site) {
+            if Cause::of(error) == Cause::Exhausted && make_room(config, net, site, &mut closed) {
                 return true;
             }
             site.counters.add(Counter::AcceptErrors, 1);
@@ -325,8 +326,10 @@ async fn accept(
 }
 
 /// Frees something when descriptors or memory have run out; `false`: nothing can be freed.
-fn make_room(net: &Net, site: &Site<'_>) -> bool {
-    if site.give_back_descriptors() {
+/// `closed`: how many files other threads had closed when something was freed last.
+fn make_room(config: &Config, net: &Net, site: &Site<'_>, closed: &mut u64) -> bool {
+    let is_freed = config.openers.as_ref().is_some_and(|pool| pool.frees_descriptors(closed));
+    if is_freed || site.give_back_descriptors() {
         return true;
     }
     // Should the wait fail, it fails again where the worker ends by it.

@@ -270,10 +270,10 @@ pub(in crate::cli) struct Args {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) read_threads: u16,
 
-    /// How many threads of the process open files; 0: workers open files themselves, and wait
+    /// How many threads of the process open, check and close files; 0: workers do so themselves, and wait
     ///
-    /// These threads open the files whose names or attributes the kernel may have to read from the
-    /// disk, so that no worker waits for the disk.
+    /// A worker asks only what the kernel answers from memory. With 0, a disk or network file system that hangs
+    /// stops the worker.
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value_t = STAT_THREADS as u16)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=1024))]

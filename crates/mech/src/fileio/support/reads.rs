@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +22,7 @@ use crate::fileio::support::memory::ReadMemory;
 use crate::fileio::support::page_cache;
 use crate::fileio::support::times::{ReadTimes, Span};
 use crate::fileio::{FileIo, FileIoCounts, FileIoOptions, Sent, Transfer, sendfile, truncated};
+use crate::files::served::ServedFile;
 use crate::key::Key;
 use drover_sys::socket::send_vectored;
 use drover_sys::waker::Waker;
@@ -148,7 +149,7 @@ struct Operation {
     /// The connection. [`Key::WAKER`]: the connection is closed, and the read is still under way.
     key: Key,
     /// The file. Kept open for the reader until the read has ended.
-    file: Option<Rc<OwnedFd>>,
+    file: Option<Rc<ServedFile>>,
     /// The offset in the file of the buffer's first byte, and how many bytes to read.
     offset: u64,
     len: usize,

@@ -21,7 +21,6 @@ impl SiteFiles {
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Lookup<'a> {
-        self.root_is_replaced(context.net.now());
         let resolved = match path::resolve(wanted.path, &mut self.name) {
             Ok(resolved) => resolved,
             Err(refusal) => return Lookup::Refused(refusal),
@@ -103,7 +102,8 @@ impl SiteFiles {
     ) -> usize {
         let Some(open) = &requester.awaited else { return 0 };
         let is_awaited = |candidate: &NameCandidate| {
-            requested.candidate(*candidate, name) && open.outcome_of(&self.root, name).is_some()
+            requested.candidate(*candidate, name)
+                && (open.outcome_of(&self.root, name).is_some() || open.is_same(&self.root, name))
         };
         NameCandidate::ALL.iter().position(is_awaited).unwrap_or(0)
     }
@@ -135,7 +135,7 @@ impl SiteFiles {
         requester: &mut Requester,
         context: &LookupContext<'_>,
     ) -> Result<LookupOutcome, Rc<PendingAnswer>> {
-        if let Some(entry) = self.recall(name, codings, context.net.now()) {
+        if let Some(entry) = self.recall(name, codings, requester, context.net.now())? {
             return Ok(LookupOutcome::File(entry));
         }
         self.open_and_keep(name, name, codings, requester, context)

@@ -64,7 +64,7 @@ struct Case {
     reads: Reads<Reader1>,
     socket: UnixStream,
     peer: UnixStream,
-    file: Rc<OwnedFd>,
+    file: Rc<ServedFile>,
 }
 
 fn case() -> Case {
@@ -74,7 +74,7 @@ fn case() -> Case {
 fn case_with(options: FileIoOptions) -> Case {
     let reader: Rc<RefCell<OneByOne>> = Rc::default();
     let (socket, peer) = UnixStream::pair().unwrap();
-    let file = Rc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
+    let file = Rc::new(ServedFile::from(std::fs::File::open("/dev/null").unwrap()));
     Case {
         reads: Reads::new(
             Reader1(Rc::clone(&reader)),
@@ -225,7 +225,7 @@ fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
     // /dev/null cannot tell what is cached, so the read goes to the reader.
     assert_eq!(case.send(0, 0).unwrap(), Sent::Later);
     assert_eq!(counted(), (1, 0));
-    case.file = Rc::new(OwnedFd::from(file));
+    case.file = Rc::new(ServedFile::from(file));
     assert_eq!(case.send(1, 2).unwrap(), Sent::Bytes(4));
     assert_eq!(case.received(), b"2345");
     // The file ends before the transfer: the bytes that exist are sent.
