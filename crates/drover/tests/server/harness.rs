@@ -296,7 +296,7 @@ pub(crate) fn is_stopped(process: u32) -> bool {
 }
 
 /// Whether all threads of a process are in a state (proc_pid_stat(5)).
-fn threads_are(process: u32, state: char) -> bool {
+pub(crate) fn threads_are(process: u32, state: char) -> bool {
     let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let folders = threads.map(|it| it.unwrap().path().display().to_string());
     let mut states = folders.map(|folder| state_and_parent(&folder));

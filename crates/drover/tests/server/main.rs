@@ -42,6 +42,7 @@ mod proxies;
 mod ranges;
 mod reloading;
 mod request_limits;
+mod revalidating;
 mod rules;
 mod sandbox;
 mod server_timing;
