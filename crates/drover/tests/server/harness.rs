@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use drover_mech::fileio::{self, Backend};
 use drover_mech::mechanisms::{self, Mechanism};
+use drover_sys::tcp_table;
 use tempfile::TempDir;
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
@@ -230,10 +231,16 @@ impl Server {
         self.children().into_iter().map(of).sum()
     }
 
-    /// Waits until the server's listening socket is gone, so that it has begun to stop.
+    /// Waits until the server's listening socket is gone, so that it has begun to stop. Looks into the kernel's table: who asked by
+    /// connecting would disturb the server of another test that gets the port next.
     #[track_caller]
     pub(crate) fn until_it_refuses(&self) {
-        wait_until("it refuses", || TcpStream::connect(self.address()).is_err());
+        let address = self.address();
+        let table = if address.is_ipv4() { tcp_table::IPV4 } else { tcp_table::IPV6 };
+        let listens = |row: tcp_table::SocketRow| {
+            row.state == tcp_table::SocketState::Listening && row.port == address.port()
+        };
+        wait_until("it refuses", || !tcp_table::rows(table).any(listens));
     }
 
     pub(crate) fn exit_status(&mut self) -> ExitStatus {

@@ -104,11 +104,14 @@ fn what_has_moved_is_told_though_there_is_a_file_with_the_name() {
 
 #[test]
 fn rules_may_stand_in_a_file() {
-    let site = site();
-    let file = site.file(
+    let (site, folder) = (site(), Site::new());
+    let root = format!("root = '{}'", site.path().display());
+    let file = folder.file(
         "drover.toml",
-        "root = '.'\nheader = ['*.html Cache-Control: no-cache', '/** A: b']\n\
-         redirect = ['/old /']\nlisten = ['127.0.0.1:0']\n",
+        format!(
+            "{root}\nheader = ['*.html Cache-Control: no-cache', '/** A: b']\n\
+             redirect = ['/old /']\nlisten = ['127.0.0.1:0']\n"
+        ),
     );
     let mut command = drover();
     command.arg("serve").arg("--config").arg(&file);
@@ -123,7 +126,7 @@ fn rules_may_stand_in_a_file() {
         .unwrap();
     let text = String::from_utf8(checked.stdout).unwrap();
     assert!(text.contains("'/** A: b'") || text.contains("\"/** A: b\""), "{text}");
-    fs::write(&file, "root = '.'\nheader = ['*.html Content-Length: 1']\n").unwrap();
+    fs::write(&file, format!("{root}\nheader = ['*.html Content-Length: 1']\n")).unwrap();
     let refused = Command::new(env!("CARGO_BIN_EXE_drover"))
         .args(["serve", "--check", "--config"])
         .arg(&file)

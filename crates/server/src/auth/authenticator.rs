@@ -11,7 +11,7 @@ use drover_mech::net::Net;
 use crate::auth::credentials::{Credentials, CredentialsTag};
 use crate::auth::password_file::Auth;
 use crate::auth::remembered::RememberedUsers;
-use crate::auth::verifiers::{AskOutcome, REMEMBERED_MOST, Verdict, VerifiedTags};
+use crate::auth::verifiers::{AskOutcome, PasswordVerdict, REMEMBERED_MOST, VerifiedTags};
 use crate::lookup::pending::PendingAnswer;
 use crate::proxies::connections::ConnectionClients;
 
@@ -123,12 +123,12 @@ impl Authenticator {
             };
             let (tag, answer, name) = self.pending.swap_remove(place);
             let refusal = match verdict {
-                Verdict::Right => {
+                PasswordVerdict::Right => {
                     self.confirmed.remember(tag, name, net.now());
                     None
                 }
-                Verdict::Wrong => Some(UNAUTHORIZED),
-                Verdict::Unverified => Some(TOO_MANY),
+                PasswordVerdict::Wrong => Some(UNAUTHORIZED),
+                PasswordVerdict::Unverified => Some(TOO_MANY),
             };
             answer.finish_without_file(refusal, net);
         }

@@ -66,7 +66,7 @@ type Askers = Vec<Arc<VerifiedTags>>;
 
 /// What has become of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PasswordVerdict {
     Right,
     Wrong,
     /// They were not verified: others had to have their turn, or memory is short.
@@ -85,7 +85,7 @@ pub(super) enum AskOutcome {
 
 /// The results for one worker that it has not taken yet.
 pub(crate) struct VerifiedTags {
-    tags: Mutex<Vec<(CredentialsTag, Verdict)>>,
+    tags: Mutex<Vec<(CredentialsTag, PasswordVerdict)>>,
     remote: Remote,
     key: Key,
 }
@@ -156,7 +156,7 @@ impl VerifierPool {
         let job = VerifierJob { credentials, tag, askers: vec![Arc::clone(asker)] };
         match state.waiting.push(client, name, job) {
             Err(_) => return AskOutcome::TooMany,
-            Ok(displaced) => displaced.iter().for_each(|job| job.tell(Verdict::Unverified)),
+            Ok(displaced) => displaced.iter().for_each(|job| job.tell(PasswordVerdict::Unverified)),
         }
         self.0.not_empty.notify_one();
         AskOutcome::Pending
@@ -187,7 +187,7 @@ impl QueueState {
 }
 
 impl VerifierJob {
-    fn tell(&self, verdict: Verdict) {
+    fn tell(&self, verdict: PasswordVerdict) {
         self.askers.iter().for_each(|asker| asker.post(self.tag, verdict));
     }
 }
@@ -208,7 +208,7 @@ impl VerifierQueue {
         }
     }
 
-    fn verify(&self, credentials: &Credentials) -> Verdict {
+    fn verify(&self, credentials: &Credentials) -> PasswordVerdict {
         if self.users.would_cut(credentials) && !self.has_told_of_cut.swap(true, Ordering::Relaxed)
         {
             warn!(
@@ -217,16 +217,16 @@ impl VerifierQueue {
             );
         }
         match self.users.verify(credentials) {
-            Ok(true) => Verdict::Right,
-            Ok(false) => Verdict::Wrong,
-            Err(_) => Verdict::Unverified,
+            Ok(true) => PasswordVerdict::Right,
+            Ok(false) => PasswordVerdict::Wrong,
+            Err(_) => PasswordVerdict::Unverified,
         }
     }
 
     /// Remembers credentials that are right, and posts the verdict to those who have asked.
-    fn finish(&self, credentials: &Credentials, tag: &CredentialsTag, verdict: Verdict) {
+    fn finish(&self, credentials: &Credentials, tag: &CredentialsTag, verdict: PasswordVerdict) {
         let mut state = lock(&self.state);
-        if verdict == Verdict::Right {
+        if verdict == PasswordVerdict::Right {
             state.remembered.remember(*tag, credentials.name().into(), Instant::now());
         }
         let place = state.running.iter().position(|(other, _)| other.is(tag));
@@ -248,11 +248,11 @@ impl VerifiedTags {
     }
 
     /// Takes all results that have come since the last call.
-    pub(super) fn take(&self) -> Vec<(CredentialsTag, Verdict)> {
+    pub(super) fn take(&self) -> Vec<(CredentialsTag, PasswordVerdict)> {
         std::mem::take(&mut lock(&self.tags))
     }
 
-    fn post(&self, tag: CredentialsTag, verdict: Verdict) {
+    fn post(&self, tag: CredentialsTag, verdict: PasswordVerdict) {
         lock(&self.tags).push((tag, verdict));
         // It fails only when the worker has ended.
         let _ = self.remote.wake(self.key);
