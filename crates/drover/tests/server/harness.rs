@@ -95,7 +95,17 @@ impl Server {
                 let mut line = String::new();
                 stdout.read_line(&mut line).unwrap();
                 let address = line.strip_prefix("listening on http://");
-                address.unwrap_or_else(|| panic!("first line: {line:?}")).trim().parse().unwrap()
+                let said = |log: &mut Option<std::process::ChildStderr>| {
+                    log.take().map(|mut log| {
+                        let mut text = String::new();
+                        let _ = log.read_to_string(&mut text);
+                        text
+                    })
+                };
+                let address = address.unwrap_or_else(|| {
+                    panic!("first line: {line:?}, and on stderr {:?}", said(&mut child.stderr))
+                });
+                address.trim().parse().unwrap()
             })
             .collect();
         Server { child, addresses, stdout }

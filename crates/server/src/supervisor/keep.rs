@@ -315,6 +315,9 @@ impl Supervisor {
         while !self.stopping.load(Ordering::Relaxed)
             && (!self.hand_over.is_done() || !self.crews.is_empty())
         {
+            if self.does_what_is_asked() {
+                continue;
+            }
             if let Some((beat, due)) = beat.zip(next_beat)
                 && due <= Instant::now()
             {
@@ -326,17 +329,22 @@ impl Supervisor {
                 Some(message) => self.hear(message),
                 None => self.do_what_is_due(),
             }
-            if self.stopping.load(Ordering::Relaxed) {
-                return;
-            }
-            if let Some(step) = self.hand_over_steps.pop_front() {
-                self.hand_over(step);
-            }
-            if self.reload_again && !self.hand_over.is_under_way() {
-                self.reload_again = false;
-                self.reload();
-            }
         }
+    }
+
+    /// Does one thing that was asked for by a message that is heard; `false`: there is none. While the supervisor waits for its
+    /// workers it hears messages too, so that there may be several, and nothing comes to wake it up for them.
+    fn does_what_is_asked(&mut self) -> bool {
+        if let Some(step) = self.hand_over_steps.pop_front() {
+            self.hand_over(step);
+            return true;
+        }
+        let is_time = self.reload_again && !self.hand_over.is_under_way();
+        if is_time {
+            self.reload_again = false;
+            self.reload();
+        }
+        is_time
     }
 
     fn do_what_is_due(&mut self) {
