@@ -105,7 +105,11 @@ impl Server {
     /// # Errors
     /// The error of starting a thread.
     pub fn try_sandbox(config: &Config) -> io::Result<String> {
-        on_own_thread(|| Sandbox::enter(config).in_words)
+        on_own_thread(|| {
+            let mut sandbox = Sandbox::enter(config);
+            sandbox.close(config, false);
+            sandbox.in_words
+        })
     }
 
     /// How many connections all workers could have: as threads of one process, or as a process each. Listening

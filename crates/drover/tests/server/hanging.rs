@@ -66,7 +66,7 @@ fn a_worker_that_hangs_and_goes_on_is_told_of() {
 }
 
 /// The thread of a process that serves.
-fn thread_of(process: u32) -> Pid {
+pub(crate) fn thread_of(process: u32) -> Pid {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let serves = |task: &std::path::Path| {
         std::fs::read_to_string(task.join("comm")).unwrap().starts_with("worker ")

@@ -180,6 +180,15 @@ impl Server {
 
     /// The processes with workers that it has started, in ascending order of their numbers.
     pub(crate) fn children(&self) -> Vec<u32> {
+        self.children_named(|name| name != "drover-admin")
+    }
+
+    /// The process of `--admin`.
+    pub(crate) fn admin_process(&self) -> u32 {
+        self.children_named(|name| name == "drover-admin")[0]
+    }
+
+    fn children_named(&self, is: impl Fn(&str) -> bool) -> Vec<u32> {
         let parent_of = |number: u32| -> Option<u32> {
             let (state, parent) = state_and_parent(&format!("/proc/{number}"))?;
             (state != 'Z').then_some(parent)
@@ -190,7 +199,7 @@ impl Server {
             .filter(|&number| parent_of(number) == Some(self.child.id()))
             .filter(|number| {
                 let name = fs::read_to_string(format!("/proc/{number}/comm"));
-                name.is_ok_and(|name| name.trim_end() != "drover-admin")
+                name.is_ok_and(|name| is(name.trim_end()))
             })
             .collect();
         children.sort_unstable();

@@ -23,6 +23,8 @@ mod faults;
 mod files;
 mod hanging;
 mod harness;
+#[cfg(target_arch = "x86_64")]
+mod hijacked;
 mod hosts;
 mod hung_mounts;
 mod limits;

@@ -152,7 +152,12 @@ fn watch(
     let facts = Arc::new(Mutex::new(inheritance.facts.clone()));
     let stopping = Arc::<AtomicBool>::default();
     let processes = Arc::new(ProcessQuestions::to(Arc::clone(control)));
-    give_up(user, sandbox)?;
+    let mechanism = mechanisms::auto_of_readiness().context("no mechanism works here")?;
+    let config = Config::new(ContentSource::Fixed(0), mechanism);
+    let config = Config { user, sandbox, ..config };
+    let mut sandbox = sandbox::give_up(&config)?;
+    // A change of user has cleared that.
+    process::go_on_dying_with_parent().context("the supervisor is gone")?;
     let server = WatchedServer {
         counters: counters.clone(),
         stopping: Arc::clone(&stopping),
@@ -172,17 +177,10 @@ fn watch(
         if let Err(reason) = process::start_thread("supervisor", listen) {
             tracing::error!("--admin: {reason}");
         }
+        sandbox.close(&config, true);
         let _gone = json_messages::send(&tells, &FromAdmin::Ready, &[]);
     };
     run(sockets, server, ready)
-}
-
-fn give_up(user: Option<OrdinaryUser>, sandbox: bool) -> anyhow::Result<()> {
-    let mechanism = mechanisms::auto_of_readiness().context("no mechanism works here")?;
-    let config = Config::new(ContentSource::Fixed(0), mechanism);
-    sandbox::give_up(&Config { user, sandbox, ..config })?;
-    // A change of user has cleared that.
-    process::go_on_dying_with_parent().context("the supervisor is gone")
 }
 
 /// What is known of the server.

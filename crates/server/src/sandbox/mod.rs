@@ -1,4 +1,5 @@
-//! What a worker process gives up before it accepts connections, so that a fault in it reaches little: landlock(7).
+//! What a worker process gives up before it reads what clients send, so that a fault in it reaches little: landlock(7) and
+//! seccomp(2).
 //!
 //! The supervisor keeps its rights: it opens roots, configuration, users' files and logs, and reads nothing that clients send.
 //! A worker process has what the supervisor has opened for it, becomes `--user`, restricts itself, and cannot take that back.
@@ -11,6 +12,7 @@
 //! | programs | none |
 //! | TCP (Linux 6.7) | no bind(2), no connect(2) |
 //! | signals, abstract unix sockets (Linux 6.12) | its own threads |
+//! | system calls, once all workers accept | those that serving needs ([`system_calls`]) |
 //!
 //! A kernel without some of this enforces the rest. What is in force is a line of the log.
 //!
@@ -45,6 +47,7 @@
 
 mod links;
 mod rules;
+mod system_calls;
 
 use anyhow::Context;
 use landlock::{
@@ -63,6 +66,7 @@ use rules::{KNOWN, Rules};
 pub(crate) struct Sandbox {
     /// What is in force, in words.
     pub(crate) in_words: String,
+    on: bool,
 }
 
 /// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox.
@@ -89,7 +93,7 @@ impl Sandbox {
     /// Restricts the calling thread and what it starts from now on, if `config` says so.
     pub(crate) fn enter(config: &Config) -> Sandbox {
         if !config.sandbox {
-            return Sandbox { in_words: "off (--no-sandbox)".to_owned() };
+            return Sandbox { in_words: "off (--no-sandbox)".to_owned(), on: false };
         }
         let rules = Rules::of(config);
         let in_words = match restrict(config, &rules) {
@@ -99,7 +103,16 @@ impl Sandbox {
                 format!("none: {error}")
             }
         };
-        Sandbox { in_words }
+        Sandbox { in_words, on: true }
+    }
+
+    /// Makes the sandbox complete, now that the process has all its sockets and rings: `all_threads` of it, or the calling one,
+    /// make no more system calls than serving needs.
+    pub(crate) fn close(&mut self, config: &Config, all_threads: bool) {
+        if self.on {
+            let system_calls = system_calls::enter(config, all_threads);
+            self.in_words = format!("{}; {system_calls}", self.in_words);
+        }
     }
 }
 

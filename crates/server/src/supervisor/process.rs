@@ -278,7 +278,8 @@ fn serve(
     });
     let plan =
         inheritance.take(Arc::new(config)).context("what the supervisor passes on is not there")?;
-    let sandbox = sandbox::give_up(&plan.config)?;
+    let config = Arc::clone(&plan.config);
+    let mut sandbox = sandbox::give_up(&config)?;
     // A change of user has cleared that.
     process::go_on_dying_with_parent().context("the supervisor is gone")?;
     let (first, mut server) = (plan.first, Server::of_crew(plan)?);
@@ -307,6 +308,7 @@ fn serve(
         stopper.stop();
     };
     process::start_thread("supervisor", listen)?;
+    sandbox.close(&config, true);
     say(control, &FromWorker::Ready { sandbox: sandbox.in_words });
     server.wait()
 }

@@ -25,6 +25,7 @@ mod caches;
 mod limits;
 mod memory;
 mod memory_limits;
+mod system_calls;
 mod usage;
 mod user;
 
@@ -36,6 +37,7 @@ pub use limits::{
 };
 pub use memory::{give_back_memory, mapped_memory, resident_memory, spare_addresses};
 pub use memory_limits::MemoryLimits;
+pub use system_calls::filter_system_calls;
 pub use usage::{
     age, cpu_time, monotonic_time, thread_cpu_time, thread_cpu_time_of, thread_run_delay,
     thread_switches, thread_waits, voluntary_switches, waits_of,

@@ -117,11 +117,10 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "USER[:GROUP]", value_parser = user)]
     pub(super) user: Option<OrdinaryUser>,
 
-    /// Do not restrict the server to what it needs after its start (landlock(7))
+    /// Do not restrict workers to what serving needs (landlock(7), seccomp(2))
     ///
-    /// Without this flag the server reads ROOT alone, writes only what flags name, and neither binds nor connects TCP
-    /// sockets, runs programs, or signals other processes, as far as the kernel can enforce that. The log says
-    /// what is in force.
+    /// Without this flag workers read ROOT alone, write only what flags name, and make only the system calls that
+    /// serving needs: no new sockets, no programs, no signals to others. The log shows what this kernel enforces.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long)]
     pub(super) no_sandbox: bool,
