@@ -117,6 +117,9 @@ pub struct MechanismOptions {
     /// that arrive during one turn: a power of two, 2 to 32,768. If none is left,
     /// bytes wait in their socket.
     pub receive_buffers: u16,
+    /// Whether connections are made too, and not only accepted. Without, an io_uring refuses to connect (`EACCES`); other
+    /// mechanisms ignore this setting.
+    pub connects: bool,
     /// The parts of the /dev/poll patch that `devpoll` models beside the interest set. Only `devpoll` uses
     /// this setting.
     pub devpoll: DevPollModel,
@@ -129,6 +132,7 @@ impl Default for MechanismOptions {
             ignore_overflow: false,
             completions: 4096,
             receive_buffers: 1024,
+            connects: true,
             devpoll: DevPollModel::empty(),
         }
     }

@@ -137,7 +137,7 @@ pub(super) fn descriptor(slot: &Slot) -> io::Result<RawFd> {
 /// Makes the ring of a driver with `options`, and the ring's buffers.
 pub(super) fn ring(options: &MechanismOptions) -> io::Result<RingWithBuffers> {
     let (completions, buffers) = (options.completions, options.receive_buffers);
-    RingWithBuffers::open(SUBMISSIONS, completions, buffers, BUFFER_SIZE)
+    RingWithBuffers::open(SUBMISSIONS, completions, buffers, BUFFER_SIZE, options.connects)
 }
 
 /// The driver's state of one listener.

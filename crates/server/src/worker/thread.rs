@@ -273,6 +273,7 @@ fn net_options(config: &Config) -> NetOptions {
     let mut options = NetOptions::new(config.mechanism);
     let memory = &config.memory;
     options.dispatch = config.dispatch.with_receive_memory(memory.of(MemoryUse::ReceiveBuffers));
+    options.dispatch.connects = false;
     let files = config.file_options.clone();
     options.file_options = files.with_pipe_memory(memory.of(MemoryUse::Pipes));
     // Each worker's own, as all that it counts.

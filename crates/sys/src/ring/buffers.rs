@@ -75,7 +75,8 @@ const LENT_AT_FIRST: u16 = 64;
 
 impl RingWithBuffers {
     /// Makes a ring for socket requests, and up to `entries` (a power of two, 2 to
-    /// 32,768) buffers of `size` bytes. Buffers come into circulation as they are needed.
+    /// 32,768) buffers of `size` bytes. Buffers come into circulation as they are needed. `connects`: whether the ring takes
+    /// requests to connect.
     ///
     /// # Errors
     /// Errors of [`Ring::open`]; `Unsupported` before Linux 6.0.
@@ -84,8 +85,11 @@ impl RingWithBuffers {
         completions: u32,
         entries: u16,
         size: usize,
+        connects: bool,
     ) -> io::Result<RingWithBuffers> {
-        let ring = Ring::open(submissions, completions, RingParts::SOCKETS | RingParts::CQE_SKIP)?;
+        let connect = if connects { RingParts::CONNECT } else { RingParts::empty() };
+        let parts = RingParts::SOCKETS | RingParts::CQE_SKIP | connect;
+        let ring = Ring::open(submissions, completions, parts)?;
         let buffers = BufferRing::map(entries, size)?;
         let mut made = RingWithBuffers { ring, buffers };
         made.register()?;
@@ -230,7 +234,7 @@ mod tests {
     #[test]
     fn as_many_buffers_are_lent_as_a_turn_needs() {
         const CONNECTIONS: u64 = LENT_AT_FIRST as u64 + 20;
-        let mut opened = match RingWithBuffers::open(256, 512, 128, 64) {
+        let mut opened = match RingWithBuffers::open(256, 512, 128, 64, false) {
             Ok(opened) => opened,
             Err(error) => return drover_testing::skip!("{error}"),
         };

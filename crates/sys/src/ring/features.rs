@@ -12,7 +12,7 @@ bitflags! {
     /// Parts of io_uring that some mechanism or backend needs. Parts that only make
     /// io_uring faster are not listed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct RingParts: u8 {
+    pub struct RingParts: u16 {
         /// A full completion queue loses nothing (`IORING_FEAT_NODROP`).
         const NODROP = 1;
         /// io_uring_enter(2) takes a time-out (`IORING_FEAT_EXT_ARG`).
@@ -30,13 +30,16 @@ bitflags! {
         const RECEIVE_MULTISHOT = 64;
         /// Reads of files without a vector of buffers.
         const READS = 128;
+        /// Requests that connect a socket. A server's ring does without.
+        const CONNECT = 256;
     }
 }
 
 /// Each part, its name in messages, and the Linux version that brought it.
 const NAMES: &[(RingParts, &str, &str)] = &[
     (RingParts::NODROP, "completions that outlast a full queue", "5.5"),
-    (RingParts::SOCKETS, "accept, connect, send and receive", "5.6"),
+    (RingParts::SOCKETS, "accept, send and receive", "5.6"),
+    (RingParts::CONNECT, "connect", "5.6"),
     (RingParts::READS, "reads", "5.6"),
     (RingParts::TIMEOUT, "waits with a time-out", "5.11"),
     (RingParts::POLL_MULTISHOT, "multishot poll", "5.13"),
@@ -48,7 +51,6 @@ const NAMES: &[(RingParts, &str, &str)] = &[
 /// Requests that [`RingParts::SOCKETS`] stands for.
 const SOCKET_REQUESTS: &[u8] = &[
     opcode::Accept::CODE,
-    opcode::Connect::CODE,
     opcode::Send::CODE,
     opcode::SendMsg::CODE,
     opcode::Recv::CODE,
@@ -67,8 +69,8 @@ const READ_REQUESTS: &[u8] = &[opcode::Read::CODE, opcode::Fadvise::CODE];
 const REGISTER_BUFFER_RING: u8 = 22;
 
 impl RingParts {
-    /// What a ring with these parts takes: requests, their flags, and calls of io_uring_register(2).
-    pub(super) fn restrictions(self) -> Vec<Restriction> {
+    /// The requests that a ring with these parts takes.
+    pub(super) fn requests(self) -> Vec<u8> {
         let of = |part, requests: &'static [u8]| match self.contains(part) {
             true => requests.iter(),
             false => [].iter(),
@@ -76,13 +78,19 @@ impl RingParts {
         let requests = ALWAYS_REQUESTS
             .iter()
             .chain(of(RingParts::SOCKETS, SOCKET_REQUESTS))
+            .chain(of(RingParts::CONNECT, &[opcode::Connect::CODE]))
             .chain(of(RingParts::READS, READ_REQUESTS));
+        requests.copied().collect()
+    }
+
+    /// What a ring with these parts takes: requests, their flags, and calls of io_uring_register(2).
+    pub(super) fn restrictions(self) -> Vec<Restriction> {
         let flags = Flags::ASYNC | Flags::BUFFER_SELECT | Flags::SKIP_SUCCESS;
         let others = [
             Restriction::sqe_flags_allowed(flags.bits()),
             Restriction::register_op(REGISTER_BUFFER_RING),
         ];
-        requests.map(|&code| Restriction::sqe_op(code)).chain(others).collect()
+        self.requests().into_iter().map(Restriction::sqe_op).chain(others).collect()
     }
 
     /// Fails unless `ring` has all parts in `needed`. Parts without a flag cannot be
@@ -97,7 +105,7 @@ impl RingParts {
         offered.set(RingParts::TIMEOUT, params.is_feature_ext_arg());
         offered.set(RingParts::POLL_MULTISHOT, params.is_feature_resource_tagging());
         offered.set(RingParts::CQE_SKIP, params.is_feature_skip_cqe_on_success());
-        if needed.intersects(RingParts::SOCKETS | RingParts::READS) {
+        if needed.intersects(RingParts::SOCKETS | RingParts::CONNECT | RingParts::READS) {
             let mut probe = Probe::new();
             match ring.submitter().register_probe(&mut probe) {
                 // Linux before 5.6 cannot be asked which requests it has.
@@ -108,6 +116,7 @@ impl RingParts {
             }
             let supported = SOCKET_REQUESTS.iter().all(|code| probe.is_supported(*code));
             offered.set(RingParts::SOCKETS, supported);
+            offered.set(RingParts::CONNECT, probe.is_supported(opcode::Connect::CODE));
             offered.set(RingParts::READS, probe.is_supported(opcode::Read::CODE));
         }
         offered.require(needed)

@@ -270,6 +270,43 @@ mod tests {
 
     use super::*;
 
+    /// Every number that the kernel knows as a request, with nothing in it.
+    #[test]
+    fn a_ring_takes_no_request_that_is_not_of_its_parts() {
+        let mut probe = io_uring::Probe::new();
+        let asked = IoUring::new(2).and_then(|ring| ring.submitter().register_probe(&mut probe));
+        if let Err(reason) = asked {
+            return drover_testing::skip!("{reason}");
+        }
+        let mut refused = [0; 4];
+        let parts = [
+            RingParts::empty(),
+            RingParts::READS,
+            RingParts::SOCKETS,
+            RingParts::SOCKETS | RingParts::CONNECT,
+        ];
+        for (parts, refused) in parts.into_iter().zip(&mut refused) {
+            let mut ring = Ring::open(8, 16, parts).unwrap();
+            let taken = parts.requests();
+            for code in (0..=u8::MAX).filter(|code| probe.is_supported(*code)) {
+                if taken.contains(&code) {
+                    continue;
+                }
+                let mut entry = [0_u8; size_of::<squeue::Entry>()];
+                entry[0] = code;
+                // SAFETY: an entry is 64 bytes of integers, the first of which is the request's number.
+                let entry: squeue::Entry = unsafe { std::mem::transmute(entry) };
+                // SAFETY: the kernel refuses the request before it looks at what it points to.
+                unsafe { ring.push(&entry) };
+                ring.wait(None).unwrap();
+                let result = ring.completion().unwrap().result();
+                assert_eq!(result, -libc::EACCES, "{parts:?}: {code}");
+                *refused += 1;
+            }
+        }
+        assert!(refused[0] > 20 && refused[2] == refused[3] + 1, "{refused:?}");
+    }
+
     /// `IORING_OP_OPENAT` and the others are refused as they are submitted.
     #[test]
     fn a_ring_takes_no_requests_but_those_of_its_parts() {
