@@ -16,3 +16,7 @@
 pub mod cli;
 pub mod disk;
 pub mod trace_report;
+
+/// When the kernel gives no more memory, a server ends connections, not itself.
+#[global_allocator]
+static ALLOCATOR: drover_sys::reserve::ReserveAllocator = drover_sys::reserve::ReserveAllocator;

@@ -7,6 +7,7 @@
 //! - [`waker`]: ending a wait from another thread, by eventfd(2) or by a signal.
 //! - [`shared_counters`]: numbers in memory that processes share.
 //! - [`process`]: CPU clocks, pinning, limits, rights, children.
+//! - [`reserve`]: memory for the time when the kernel gives no more.
 //! - [`tcp_table`]: the kernel's tables of TCP sockets.
 //! - [`unix_listener`]: listening at the path of a unix(7) socket.
 //! - [`syscall!`]: converts C's return conventions to [`std::io::Result`].
@@ -31,6 +32,7 @@
 
 pub mod message_socket;
 pub mod process;
+pub mod reserve;
 pub mod ring;
 pub mod shared_counters;
 pub mod socket;
