@@ -96,13 +96,19 @@ impl OpenPool {
         self.threads
     }
 
-    /// Starts the first thread. Without this call the first job starts it. A server calls this before it
-    /// accepts connections, so that it fails at the start where no thread can be started.
+    /// Starts as many threads as there are while none hangs, the spare one included. Without this call jobs start them. A server
+    /// calls this before it accepts connections, so that it fails at the start where no thread can be started. Later, a
+    /// thread that begins when there is no memory ends the process: the standard library and glibc want some for it.
     ///
     /// # Errors
     /// `EAGAIN` when the process or the user has too many threads.
     pub fn start(&self) -> io::Result<()> {
-        self.shared().map(drop)
+        let shared = self.shared()?;
+        let mut state = lock(&shared.state);
+        while state.began.len() <= shared.threads {
+            add_thread(shared, &mut state)?;
+        }
+        Ok(())
     }
 
     /// From now on, has what is opened beneath `root` closed by the threads, and in the end `root` itself.
@@ -309,7 +315,7 @@ fn start_thread(shared: Arc<Shared>, number: usize) -> io::Result<()> {
     let work = move || {
         while let Some((job, all_busy)) = shared.take(number) {
             if all_busy {
-                add_thread(&shared);
+                add_spare_thread(&shared);
             }
             let closes = job.is_close();
             job.run(|| shared.is_closing());
@@ -324,12 +330,16 @@ fn start_thread(shared: Arc<Shared>, number: usize) -> io::Result<()> {
 /// Starts one more thread, unless there are [`HUNG_MOST`] spare ones already. Whenever all threads are
 /// busy a spare one is started, which can work when one of them hangs. Where it cannot be started, the
 /// next thread that takes a job while all others are busy tries again.
-fn add_thread(shared: &Arc<Shared>) {
+fn add_spare_thread(shared: &Arc<Shared>) {
     let mut state = lock(&shared.state);
-    let number = state.began.len();
-    if number <= shared.threads + HUNG_MOST && start_thread(Arc::clone(shared), number).is_ok() {
-        // The new thread first takes the lock that this function holds, so the thread finds its index in
-        // `began`.
-        state.began.push(None);
+    if state.began.len() <= shared.threads + HUNG_MOST {
+        let _later = add_thread(shared, &mut state);
     }
+}
+
+/// Starts one more thread. It first takes the lock that the caller holds, so the thread finds its index in `began`.
+fn add_thread(shared: &Arc<Shared>, state: &mut State) -> io::Result<()> {
+    start_thread(Arc::clone(shared), state.began.len())?;
+    state.began.push(None);
+    Ok(())
 }

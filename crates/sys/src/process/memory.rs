@@ -40,6 +40,27 @@ pub fn spare_addresses() {
 #[cfg(target_env = "gnu")]
 const FEW_ADDRESSES: u64 = 2 << 30;
 
+/// Fails if a new thread might not get the memory that it begins with.
+///
+/// pthread_create(3) fails if there is no memory for a stack. Behind that, the standard library has each thread map the stack of
+/// its signal handlers, and aborts the process if that fails. So there has to be more than a stack, and so much that other
+/// threads do not use it up until then.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(super) fn has_room_for_thread() -> std::io::Result<()> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    /// The stack that the standard library gives a thread, and 4 MiB.
+    const ROOM: usize = 6 << 20;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the mapping is new, nobody uses it, and it is removed whole.
+    unsafe {
+        let room = mmap_anonymous(std::ptr::null_mut(), ROOM, access, MapFlags::PRIVATE)?;
+        munmap(room, ROOM)?;
+    }
+    Ok(())
+}
+
 /// Gives the kernel the memory that is free in the allocator, wherever it lies.
 ///
 /// glibc has several heaps (malloc(3): arenas), which threads that come later use again. free(3) shortens a heap at its end only;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use rustix::io::Errno;
@@ -44,7 +44,12 @@ pub use usage::{
 };
 pub use user::OrdinaryUser;
 
-/// Starts a thread. [`std::thread::spawn`] panics if the kernel refuses a new thread; this function fails.
+/// Starts a thread, and returns when it has begun. [`std::thread::spawn`] panics if the kernel refuses a new thread; this
+/// function fails.
+///
+/// A thread that has begun has the memory that it begins with. If it gets none, it ends the process: the standard library wants
+/// a stack for its signal handlers, glibc a list of what to drop at its end. So a process that starts its threads before it
+/// serves anybody does not end later because of them.
 ///
 /// # Errors
 /// `WouldBlock` if the user or the container has too many threads, or memory has run out. The message has the remedy.
@@ -52,7 +57,16 @@ pub fn start_thread<R: Send + 'static>(
     name: impl Into<String>,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> io::Result<JoinHandle<R>> {
-    thread::Builder::new().name(name.into()).spawn(work).map_err(no_thread)
+    memory::has_room_for_thread().map_err(no_thread)?;
+    let (begins, begun) = mpsc::channel::<()>();
+    let work = move || {
+        drop(begins);
+        work()
+    };
+    let thread = thread::Builder::new().name(name.into()).spawn(work).map_err(no_thread)?;
+    // Nothing is sent: it fails once the thread has dropped the other end.
+    let _begun = begun.recv();
+    Ok(thread)
 }
 
 /// Runs `work` on a new thread and waits for it. For work that opens and closes a ring: the kernel interrupts
@@ -68,8 +82,12 @@ pub fn on_own_thread<R: Send>(work: impl FnOnce() -> R + Send) -> io::Result<R> 
 }
 
 fn no_thread(error: io::Error) -> io::Error {
-    let remedy = "raise 'ulimit -u', or what the container may have (pids.max)";
-    io::Error::new(error.kind(), format!("cannot start a thread: {error}; {remedy}"))
+    let remedy = match error.kind() {
+        io::ErrorKind::OutOfMemory => "raise the limit of memory ('ulimit -v', 'ulimit -d')",
+        _ => "raise 'ulimit -u', or what the container may have (pids.max)",
+    };
+    // For whoever wants to try again later, the cause is the same.
+    io::Error::new(io::ErrorKind::WouldBlock, format!("cannot start a thread: {error}; {remedy}"))
 }
 
 /// Lets other threads run that wait for this thread's processor (sched_yield(2)).
