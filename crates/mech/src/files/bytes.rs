@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use drover_sys::reserve::make_room;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -84,10 +85,11 @@ pub fn drop_cached_pages(file: BorrowedFd<'_>) -> io::Result<()> {
 /// Appends `len` bytes of `file` from `offset` on to `out`. After an error, `out` is unchanged.
 ///
 /// # Errors
-/// `UnexpectedEof`: the file ends before, because it was truncated since its length was asked for.
+/// `UnexpectedEof`: the file ends before, because it was truncated since its length was asked for. `ENOMEM`.
 /// Otherwise the error of pread(2).
 pub fn append(file: BorrowedFd<'_>, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
     let before = out.len();
+    make_room(out, len)?;
     out.resize(before + len, 0);
     let read = read_exact(file, offset, &mut out[before..]);
     if read.is_err() {
@@ -108,6 +110,7 @@ pub fn try_append_cached(
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     let before = out.len();
+    make_room(out, len)?;
     out.resize(before + len, 0);
     let mut into = [IoSliceMut::new(&mut out[before..])];
     let read = match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
@@ -153,6 +156,7 @@ pub(crate) fn append_to_end(
     const STEP: usize = 64 * 1024;
     loop {
         let before = out.len();
+        make_room(out, STEP)?;
         out.resize(before + STEP, 0);
         let read = rustix::io::pread(file, &mut out[before..], before as u64);
         out.truncate(before + read.unwrap_or(0));

@@ -1,7 +1,10 @@
 //! The buffers of a connection. A slot takes them from a pool, and gives them
 //! back as soon as they are empty, so an idle connection has none.
 
+use std::io;
 use std::rc::Rc;
+
+use drover_sys::reserve::{make_room, try_zeroed};
 
 use crate::files::served::ServedFile;
 
@@ -13,14 +16,17 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    fn new(capacity: usize) -> Input {
-        Input { bytes: vec![0; capacity].into_boxed_slice(), start: 0, end: 0 }
+    fn new(capacity: usize) -> io::Result<Input> {
+        Ok(Input { bytes: try_zeroed(capacity)?, start: 0, end: 0 })
     }
 
     /// A buffer that is exactly as long as `parts` together, and filled with them.
-    fn of(parts: [&[u8]; 2]) -> Input {
-        let bytes = parts.concat().into_boxed_slice();
-        Input { end: bytes.len(), bytes, start: 0 }
+    fn of(parts: [&[u8]; 2]) -> io::Result<Input> {
+        let mut bytes = Vec::new();
+        make_room(&mut bytes, parts[0].len() + parts[1].len())?;
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        let bytes = bytes.into_boxed_slice();
+        Ok(Input { end: bytes.len(), bytes, start: 0 })
     }
 
     pub(crate) fn filled(&self) -> &[u8] {
@@ -70,6 +76,8 @@ pub enum Body {
     None,
     /// Bytes in memory, which are sent without a copy into the output.
     Shared(Rc<[u8]>),
+    /// Bytes in memory that were made for this message alone. They need not be copied into memory that can be shared.
+    Made(Rc<Vec<u8>>),
     /// `len` bytes of a file from `offset` on, sent by the worker's file backend.
     File {
         /// The open file. It stays open until the last byte is sent.
@@ -84,9 +92,17 @@ pub enum Body {
 impl Body {
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Body::None => 0,
-            Body::Shared(bytes) => bytes.len() as u64,
             Body::File { len, .. } => *len,
+            _ => self.in_memory().len() as u64,
+        }
+    }
+
+    /// The bytes that are in memory; none for a file.
+    pub(crate) fn in_memory(&self) -> &[u8] {
+        match self {
+            Body::Shared(bytes) => bytes,
+            Body::Made(bytes) => bytes,
+            Body::None | Body::File { .. } => &[],
         }
     }
 }
@@ -177,11 +193,17 @@ impl BufferPool {
         self.inputs.pop()
     }
 
-    pub(crate) fn take_input(&mut self) -> Box<Input> {
-        self.free_input().unwrap_or_else(|| {
-            self.large += 1;
-            Box::new(Input::new(self.input_capacity))
-        })
+    /// Takes an empty buffer of full size.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn take_input(&mut self) -> io::Result<Box<Input>> {
+        if let Some(free) = self.free_input() {
+            return Ok(free);
+        }
+        let input = Box::new(Input::new(self.input_capacity)?);
+        self.large += 1;
+        Ok(input)
     }
 
     pub(crate) fn give_input(&mut self, mut input: Box<Input>) {
@@ -202,30 +224,40 @@ impl BufferPool {
     }
 
     /// Replaces `input` by a buffer that is only as large as its content, for a connection that waits in
-    /// the middle of a message. A buffer that is more than half full is returned unchanged.
+    /// the middle of a message. A buffer that is more than half full is returned unchanged, and so is each if there is no
+    /// memory for another one.
     pub(crate) fn shrink(&mut self, input: Box<Input>) -> Box<Input> {
         if self.is_small(&input) || input.filled().len() > self.input_capacity / 2 {
             return input;
         }
-        let small = Box::new(Input::of([input.filled(), &[]]));
+        let Ok(small) = Input::of([input.filled(), &[]]) else { return input };
         self.give_input(input);
-        small
+        Box::new(small)
     }
 
     /// A small buffer with the bytes of `parts`, if the pool has no free large buffer and may not keep
-    /// another one. So a burst of short messages does not allocate large buffers.
+    /// another one. So a burst of short messages does not allocate large buffers. `None` also if there is no memory for it.
     pub(crate) fn small_of(&self, parts: [&[u8]; 2]) -> Option<Box<Input>> {
         let scarce = self.inputs.is_empty() && self.large >= self.kept;
         let fits = parts[0].len() + parts[1].len() < self.input_capacity;
-        (scarce && fits).then(|| Box::new(Input::of(parts)))
+        if scarce && fits { Input::of(parts).map(Box::new).ok() } else { None }
     }
 
     /// A buffer of full size with the content of `small`.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
     #[cold]
-    pub(crate) fn grow(&mut self, small: &Input) -> Box<Input> {
-        let mut input = self.take_input();
+    pub(crate) fn grow(&mut self, small: &Input) -> io::Result<Box<Input>> {
+        let mut input = self.take_input()?;
         input.append(small.filled());
-        input
+        Ok(input)
+    }
+
+    /// Frees the buffers that are kept for later.
+    pub(crate) fn shrink_to_used(&mut self) {
+        self.large -= self.inputs.len();
+        (self.inputs, self.outputs) = (Vec::new(), Vec::new());
     }
 
     pub(crate) fn take_output(&mut self) -> Box<Output> {
@@ -255,7 +287,7 @@ mod tests {
 
     #[test]
     fn input_moves_to_the_front_when_it_runs_out_of_room() {
-        let mut input = Input::new(4);
+        let mut input = Input::new(4).unwrap();
         input.spare().copy_from_slice(b"abcd");
         input.received(4);
         assert!(input.spare().is_empty());
@@ -271,13 +303,13 @@ mod tests {
     #[test]
     fn an_input_shrinks_to_what_it_holds_and_grows_again() {
         let mut pool = BufferPool::new(8, KEPT);
-        let mut input = pool.take_input();
+        let mut input = pool.take_input().unwrap();
         input.append(b"abcd");
         input.consume(1);
         let small = pool.shrink(input);
         assert_eq!((small.filled(), small.bytes.len()), (&b"bcd"[..], 3));
         assert_eq!(pool.inputs.len(), 1);
-        let mut input = pool.grow(&small);
+        let mut input = pool.grow(&small).unwrap();
         assert_eq!((input.append(b"efghij"), input.filled()), (5, &b"bcdefghi"[..]));
         input = pool.shrink(input);
         assert_eq!(input.bytes.len(), 8, "it is more than half full");
@@ -288,10 +320,10 @@ mod tests {
     #[test]
     fn bursts_beyond_what_is_kept_have_small_buffers() {
         let mut pool = BufferPool::new(8, KEPT);
-        let large: Vec<_> = (0..KEPT).map(|_| pool.take_input()).collect();
+        let large: Vec<_> = (0..KEPT).map(|_| pool.take_input().unwrap()).collect();
         assert_eq!(pool.small_of([b"abc", b"de"]).unwrap().filled(), b"abcde");
         assert!(pool.small_of([b"abcd", b"efgh"]).is_none(), "it would be no small one");
-        let beyond = pool.take_input();
+        let beyond = pool.take_input().unwrap();
         large.into_iter().chain([beyond]).for_each(|input| pool.give_input(input));
         assert_eq!((pool.inputs.len(), pool.large), (KEPT, KEPT));
         assert!(pool.small_of([b"a", b""]).is_none(), "large ones are free");

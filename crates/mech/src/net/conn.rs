@@ -158,7 +158,7 @@ impl<'n> Conn<'n> {
             let slot = &mut inner.slots[index as usize];
             // The input is nearly always empty, before and after.
             if slot.input.is_some() {
-                slot.grow_input(&mut inner.pool);
+                slot.grow_input(&mut inner.pool)?;
             }
             let polled = receive(&mut *inner.driver, self.key, slot, &mut inner.pool);
             if polled.is_pending() && slot.input.is_some() {

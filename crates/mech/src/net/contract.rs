@@ -218,6 +218,9 @@ pub(crate) trait Driver {
     /// Forgets what is known of the page cache; see [`FileIo::forget_cached`].
     fn forget_cached(&mut self);
 
+    /// Frees memory that is kept for later.
+    fn shrink_to_used(&mut self) {}
+
     /// Waits, and adds the slots of coroutines
     /// that should ask again to `resume`. A completion mechanism puts received bytes
     /// into the slot's input, a buffer from `pool`.

@@ -46,6 +46,7 @@ pub use worker::worker_thread::WorkerThread;
 use crate::uring::CompletionDriver;
 use buffers::BufferPool;
 use contract::{Driver, SocketOrigin, WaitTime};
+use drover_sys::reserve;
 use limits::send_budget::SendBudget;
 use over_readiness::ReadinessDriver;
 use slot::Flags;
@@ -311,6 +312,13 @@ impl Net {
         Ok(inner.expire_idle())
     }
 
+    /// Frees the memory that is kept for connections to come.
+    pub fn shrink_to_used(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.pool.shrink_to_used();
+        inner.driver.shrink_to_used();
+    }
+
     /// How many more connections there may be; negative if there are too many.
     fn room(&self) -> isize {
         let inner = self.inner.borrow();
@@ -343,15 +351,23 @@ impl Net {
     /// Hands an accepted, non-blocking socket to a new coroutine.
     ///
     /// # Errors
-    /// Errors of registering the socket with the mechanism. The socket is closed then.
+    /// Errors of registering the socket with the mechanism; `ENOMEM`. The socket is closed then.
     pub fn adopt(&self, socket: OwnedFd) -> io::Result<Key> {
         self.adopt_from(socket, SocketOrigin::Adopted)
     }
 
     fn adopt_from(&self, socket: OwnedFd, origin: SocketOrigin) -> io::Result<Key> {
         let mut inner = self.inner.borrow_mut();
+        if inner.free.is_empty() {
+            reserve::make_room(&mut inner.slots, 1)?;
+        }
         let key = inner.take_slot();
-        if let Err(error) = inner.open(key, socket, origin) {
+        let mut opened = inner.open(key, socket, origin);
+        if reserve::is_in_use() && reserve::take_need() {
+            // What is there already goes before what comes.
+            opened = Err(reserve::out_of_memory());
+        }
+        if let Err(error) = opened {
             inner.release(key.slot);
             return Err(error);
         }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::Poll;
 use std::time::Duration;
 
+use drover_sys::reserve::try_zeroed;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 
@@ -32,7 +33,7 @@ pub(crate) struct ReadinessDriver {
     /// Connections for which the file backend has read a part of a file.
     read: Vec<Key>,
     /// The memory for skipped bytes of sockets that ignore `MSG_TRUNC` (everything but TCP).
-    skipped: Vec<u8>,
+    skipped: Box<[u8]>,
     /// Connections accepted from exclusive listeners since a listener was last registered again.
     won: u32,
     counts: DispatchCounts,
@@ -56,7 +57,7 @@ impl ReadinessDriver {
             files,
             events: Vec::new(),
             read: Vec::new(),
-            skipped: Vec::new(),
+            skipped: Box::default(),
             won: 0,
             counts: DispatchCounts::default(),
             on_overflow: None,
@@ -144,7 +145,7 @@ impl ReadinessDriver {
         pool: &mut BufferPool,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        let mut input = slot.take_input(pool);
+        let mut input = slot.take_input(pool)?;
         let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
         let spare = input.spare();
         let room = spare.len().min(most);
@@ -353,7 +354,7 @@ impl Driver for ReadinessDriver {
             if slot.ready.contains(Ready::READABLE) {
                 let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
                 if self.skipped.is_empty() {
-                    self.skipped = vec![0; SKIPPED_AT_ONCE];
+                    self.skipped = try_zeroed(SKIPPED_AT_ONCE)?;
                 }
                 let room = most.min(SKIPPED_AT_ONCE);
                 let received = rustix::net::recv(fd, &mut self.skipped[..room], RecvFlags::TRUNC);
@@ -473,8 +474,8 @@ fn send(
     let head = output.head_left();
     let count = match &output.body {
         Body::None => rustix::net::send(socket, head, SendFlags::NOSIGNAL)?,
-        Body::Shared(bytes) => {
-            let body = &bytes[output.body_sent as usize..];
+        Body::Shared(_) | Body::Made(_) => {
+            let body = &output.body.in_memory()[output.body_sent as usize..];
             if head.is_empty() {
                 rustix::net::send(socket, body, SendFlags::NOSIGNAL)?
             } else {

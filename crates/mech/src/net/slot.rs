@@ -88,35 +88,49 @@ impl Slot {
 
     /// Where the next bytes are received to: the slot's buffer, or one of `pool`'s
     /// that [`Slot::keep`] makes it.
-    pub(crate) fn take_input(&mut self, pool: &mut BufferPool) -> Box<Input> {
-        self.input.take().unwrap_or_else(|| pool.take_input())
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn take_input(&mut self, pool: &mut BufferPool) -> io::Result<Box<Input>> {
+        match self.input.take() {
+            Some(input) => Ok(input),
+            None => pool.take_input(),
+        }
     }
 
     /// Puts bytes that have come without being asked for behind those that were received, as far as
     /// there is room, and says how many.
-    pub(crate) fn put(&mut self, bytes: &[u8], pool: &mut BufferPool) -> usize {
+    ///
+    /// # Errors
+    /// `ENOMEM`: none of them is there.
+    pub(crate) fn put(&mut self, bytes: &[u8], pool: &mut BufferPool) -> io::Result<usize> {
         // Nearly always nothing was received before, and a buffer is free.
         if self.input.is_none()
             && let Some(free) = pool.free_input()
         {
-            return self.input.insert(free).append(bytes);
+            return Ok(self.input.insert(free).append(bytes));
         }
         if self.input.as_ref().is_none_or(|input| pool.is_small(input))
             && let Some(small) = pool.small_of([self.received(), bytes])
         {
             self.input = Some(small);
-            return bytes.len();
+            return Ok(bytes.len());
         }
-        self.grow_input(pool);
-        self.input.get_or_insert_with(|| pool.take_input()).append(bytes)
+        self.grow_input(pool)?;
+        let input = self.take_input(pool)?;
+        Ok(self.input.insert(input).append(bytes))
     }
 
     /// Makes room behind what was received, if it lies in a buffer of its own size.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
     #[inline]
-    pub(crate) fn grow_input(&mut self, pool: &mut BufferPool) {
-        if self.input.as_ref().is_some_and(|input| pool.is_small(input)) {
-            self.input = self.input.take().map(|small| pool.grow(&small));
+    pub(crate) fn grow_input(&mut self, pool: &mut BufferPool) -> io::Result<()> {
+        if let Some(small) = self.input.as_ref().filter(|input| pool.is_small(input)) {
+            self.input = Some(pool.grow(small)?);
         }
+        Ok(())
     }
 
     /// Keeps no more memory than what was received needs: the connection waits for the rest of a

@@ -3,6 +3,8 @@
 use std::io;
 use std::task::Poll;
 
+use drover_sys::reserve::try_zeroed;
+
 use super::state::{Armed, BUFFER_SIZE, CompletionDriver, Post};
 use crate::net::buffers::BufferPool;
 use crate::net::contract::SKIPPED_AT_ONCE;
@@ -13,7 +15,7 @@ impl CompletionDriver {
     /// Arms a receive that drops up to `most` bytes.
     pub(super) fn arm_skip(&mut self, index: u32, slot: &Slot, most: usize) -> io::Result<()> {
         if self.skipped.is_empty() {
-            self.skipped = vec![0; SKIPPED_AT_ONCE];
+            self.skipped = try_zeroed(SKIPPED_AT_ONCE)?;
         }
         let into = self.skipped.as_mut_ptr();
         self.arm_receive(index, slot, Extent::Skip { into, most: most.min(SKIPPED_AT_ONCE) as u32 })

@@ -58,6 +58,7 @@ use crate::net::contract::{
     AcceptRequest, DispatchCounts, Driver, Fill, SocketOrigin, WaitTime, resume_owners,
 };
 use crate::net::slot::Slot;
+use drover_sys::reserve::make_room;
 
 impl CompletionDriver {
     /// Queues one request that sends `output`.
@@ -173,6 +174,8 @@ impl Driver for CompletionDriver {
     fn open(&mut self, key: Key, slot: &mut Slot, origin: SocketOrigin) -> io::Result<()> {
         let index = key.slot as usize;
         if self.states.len() <= index {
+            let more = index + 1 - self.states.len();
+            make_room(&mut self.states, more)?;
             self.states.resize(index + 1, IDLE);
         }
         match origin {
@@ -401,6 +404,10 @@ impl Driver for CompletionDriver {
 
     fn forget_cached(&mut self) {
         self.files.forget_cached();
+    }
+
+    fn shrink_to_used(&mut self) {
+        self.spare = Vec::new();
     }
 
     fn turn(

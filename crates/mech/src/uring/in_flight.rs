@@ -191,8 +191,8 @@ impl Sending {
         let flags = flags | libc::MSG_NOSIGNAL;
         let head = self.output.head_left();
         let body = match &self.output.body {
-            Body::Shared(body) => &body[self.output.body_sent as usize..],
-            _ => &[],
+            Body::None | Body::File { .. } => &[],
+            body => &body.in_memory()[self.output.body_sent as usize..],
         };
         let body = &body[..body.len().min(SEND_MOST)];
         if head.is_empty() || body.is_empty() {

@@ -6,15 +6,16 @@ use io_uring::cqueue;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags};
 
-use super::state::{Armed, CompletionDriver, descriptor};
+use super::state::{Armed, CompletionDriver, OUT_OF_MEMORY, descriptor};
 use crate::net::buffers::BufferPool;
 use crate::net::slot::Slot;
 use crate::uring::in_flight::{Extent, Receive};
+use drover_sys::reserve::make_room;
 use drover_sys::ring::buffers::Received;
 
 /// Receives the bytes that have arrived, by recv(2) without the ring.
 pub(super) fn receive_now(slot: &mut Slot, pool: &mut BufferPool) -> io::Result<usize> {
-    let mut input = slot.take_input(pool);
+    let mut input = slot.take_input(pool)?;
     let fd = slot.fd.as_ref().ok_or(Errno::BADF)?;
     let received = rustix::net::recv(fd, input.spare(), RecvFlags::empty());
     let received = received.map(|(_, count)| count).inspect(|&count| input.received(count));
@@ -55,10 +56,11 @@ impl CompletionDriver {
         if self.overflow.is_empty() { None } else { self.overflow.remove(&slot) }
     }
 
-    /// Moves bytes that did not fit into the slot's input buffer before into it now.
+    /// Moves bytes that did not fit into the slot's input buffer before into it now. If there is no memory for them, the
+    /// stream ends there.
     pub(super) fn catch_up(&mut self, index: u32, slot: &mut Slot, pool: &mut BufferPool) {
         if let Some(mut waiting) = self.take_overflow(index) {
-            let moved = slot.put(&waiting, pool);
+            let Ok(moved) = slot.put(&waiting, pool) else { return self.end_for_memory(index) };
             self.states[index as usize].fresh += moved as u32;
             waiting.drain(..moved);
             if !waiting.is_empty() {
@@ -102,7 +104,8 @@ impl CompletionDriver {
         let result = completion.result();
         // SAFETY: the completion is of a receive, and `of` is called once for it.
         let buffer = unsafe { Received::of(completion) };
-        if let Some(slot) = slot {
+        // Behind bytes that are lost, others would be another stream.
+        if let Some(slot) = slot.filter(|_| self.states[index as usize].end != OUT_OF_MEMORY) {
             match &buffer {
                 Some(buffer) if result >= 0 => {
                     self.keep(index, slot, pool, buffer, result as usize);
@@ -117,6 +120,7 @@ impl CompletionDriver {
                 // ENOBUFS is not the end of the stream: the receive is armed again when the coroutine asks.
                 libc::ENOBUFS => self.requests.buffers().lend_more(),
                 libc::ECANCELED | libc::EAGAIN => {}
+                _ if self.states[index as usize].end == OUT_OF_MEMORY => {}
                 0.. => self.states[index as usize].end = result as i16,
                 _ => {}
             }
@@ -124,6 +128,13 @@ impl CompletionDriver {
         if let Some(buffer) = buffer {
             self.requests.buffers().give_back(buffer);
         }
+    }
+
+    /// Ends a stream whose bytes there is no memory for.
+    #[cold]
+    fn end_for_memory(&mut self, index: u32) {
+        self.states[index as usize].end = OUT_OF_MEMORY;
+        self.pause(index);
     }
 
     /// Copies the first `count` bytes of a buffer to the connection.
@@ -139,11 +150,18 @@ impl CompletionDriver {
         let state = &mut self.states[index as usize];
         let mut kept = 0;
         if !self.overflow.contains_key(&index) {
-            kept = slot.put(bytes, pool);
+            kept = match slot.put(bytes, pool) {
+                Ok(kept) => kept,
+                Err(_) => return self.end_for_memory(index),
+            };
             state.fresh += kept as u32;
         }
         if kept < count {
-            self.overflow.entry(index).or_default().extend_from_slice(&bytes[kept..]);
+            let waiting = self.overflow.entry(index).or_default();
+            if make_room(waiting, count - kept).is_err() {
+                return self.end_for_memory(index);
+            }
+            waiting.extend_from_slice(&bytes[kept..]);
             self.pause(index);
         }
     }

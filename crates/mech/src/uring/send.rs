@@ -26,7 +26,7 @@ impl CompletionDriver {
     /// See [`crate::net::contract::Driver::post`].
     pub(super) fn try_post(&mut self, key: Key, slot: &Slot, output: &mut Output) -> u64 {
         let small = match &output.body {
-            Body::None | Body::Shared(_) => output.body_left() <= POST_MOST,
+            Body::None | Body::Shared(_) | Body::Made(_) => output.body_left() <= POST_MOST,
             Body::File { .. } => false,
         };
         let Ok(fd) = descriptor(slot) else { return 0 };

@@ -46,6 +46,9 @@ pub(super) struct DriverSlot {
 /// The value of [`DriverSlot::end`] while the stream has not ended.
 pub(super) const STREAM_OPEN: i16 = i16::MIN;
 
+/// The value of [`DriverSlot::end`] if there was no memory for bytes that have come.
+pub(super) const OUT_OF_MEMORY: i16 = -(libc::ENOMEM as i16);
+
 /// The value of [`DriverSlot::result`] while there is no result to take.
 pub(super) const NO_RESULT: i32 = i32::MIN;
 
@@ -110,7 +113,7 @@ pub(crate) struct CompletionDriver {
     pub(super) requests: Requests,
     /// The memory for skipped bytes of sockets that ignore `MSG_TRUNC` (everything but TCP); empty until the
     /// first skip. The kernel writes here, so this field is declared behind `requests` and dropped after it.
-    pub(super) skipped: Vec<u8>,
+    pub(super) skipped: Box<[u8]>,
     /// Received bytes that did not fit into a connection's input buffer, by slot. The
     /// connection's receive was cancelled then.
     pub(super) overflow: HashMap<u32, Vec<u8>>,
@@ -177,7 +180,7 @@ impl CompletionDriver {
         let files = options.files.open(&options.file_options, &waker)?;
         let mut driver = CompletionDriver {
             requests: Requests::new(ring),
-            skipped: Vec::new(),
+            skipped: Box::default(),
             overflow: HashMap::new(),
             spare: Vec::new(),
             awaited: false,

@@ -240,6 +240,7 @@ fn head_and_body<'r>(output: &'r [u8], response: &'r Response) -> (&'r [u8], u64
     let len = match (&response.parts, &response.body) {
         (Some(parts), _) => parts.length,
         (None, Body::Shared(body)) if !output.is_empty() => behind + body.len() as u64,
+        (None, Body::Made(body)) => behind + body.len() as u64,
         (None, Body::File { len, .. }) => behind + len,
         (None, _) => behind,
     };

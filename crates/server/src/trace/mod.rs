@@ -119,6 +119,7 @@ impl Tracer {
         let (file, len) = match body {
             Body::None => (false, 0),
             Body::Shared(shared) => (false, shared.len() as u64),
+            Body::Made(bytes) => (false, bytes.len() as u64),
             Body::File { len, .. } => (true, *len),
         };
         let bytes = bytes as u64 + len;

@@ -3,12 +3,18 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use drover_sys::reserve;
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, Stat};
 
 use super::{Root, open_at};
 
 /// The most names that are read of a directory.
 pub const LISTED_MOST: usize = 10_000;
+
+/// Memory is asked for ahead, for so many names of so many bytes each: the names are more allocations than a reserve has
+/// room for.
+const NAMES_PER_PROBE: usize = 512;
+const NAME_COST: usize = 512;
 
 /// Which names of a directory are read when it is opened; see [`super::OpenOptions::list`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +54,7 @@ pub struct ListedFile {
 /// Reads what `directory` holds, which `path` leads to beneath `root`.
 ///
 /// # Errors
-/// Those of openat2(2), getdents64(2) and fstatat(2), apart from those that say that a name has gone.
+/// Those of openat2(2), getdents64(2) and fstatat(2), apart from those that say that a name has gone; `ENOMEM`.
 pub(super) fn list(
     root: &Root,
     directory: BorrowedFd<'_>,
@@ -66,6 +72,9 @@ pub(super) fn list(
         if listing.entries.len() == LISTED_MOST {
             listing.is_cut = true;
             break;
+        }
+        if listing.entries.len() % NAMES_PER_PROBE == NAMES_PER_PROBE - 1 {
+            reserve::probe(NAMES_PER_PROBE * NAME_COST)?;
         }
         let stat = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {

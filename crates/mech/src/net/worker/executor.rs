@@ -8,8 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::net::{Conn, Listener, Net, Readable};
+use drover_sys::reserve;
 
 type Service<'n> = Pin<Box<dyn Future<Output = ()> + 'n>>;
+
+/// What is called when memory has run out; its argument: whether that ends a connection.
+type OutOfMemory<'n> = Box<dyn Fn(bool) + 'n>;
 
 /// The executor of one worker: a slab of connection coroutines, all of one
 /// type, and a few services.
@@ -24,6 +28,8 @@ pub struct Executor<'n, F> {
     pages: Vec<Box<[Entry<'n, F>]>>,
     /// How long connections may take to finish their work after a stop was asked for.
     grace: Duration,
+    /// Called when memory has run out ([`Executor::on_out_of_memory`]).
+    on_out_of_memory: Option<OutOfMemory<'n>>,
 }
 
 enum Entry<'n, F> {
@@ -49,7 +55,14 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// `grace` to end before they are dropped.
     #[must_use]
     pub fn new(net: &'n Net, grace: Duration) -> Executor<'n, F> {
-        Executor { net, pages: Vec::new(), grace }
+        Executor { net, pages: Vec::new(), grace, on_out_of_memory: None }
+    }
+
+    /// From now on a connection ends whose coroutine has needed the reserve of memory ([`reserve`]), as soon as the coroutine
+    /// waits. `call` is called then, and also when something else of the worker has needed the reserve; its argument says
+    /// whether a connection ends. It should free what it can.
+    pub fn on_out_of_memory(&mut self, call: impl Fn(bool) + 'n) {
+        self.on_out_of_memory = Some(Box::new(call));
     }
 
     /// Adds a coroutine that serves no connection. `make` gets a slot without a socket,
@@ -137,6 +150,9 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// Runs each coroutine that is ready when the call begins. A coroutine that becomes
     /// ready during the call runs after the next wait.
     fn run_ready(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F) {
+        if reserve::is_in_use() {
+            self.fill_reserve(None);
+        }
         let budget = self.net.budget;
         let mut left = self.net.inner.borrow().run_queue.len();
         loop {
@@ -150,7 +166,32 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             inner.budget = budget;
             drop(inner);
             self.resume(index);
+            if reserve::is_in_use() {
+                self.fill_reserve(Some(index));
+            }
         }
+    }
+
+    /// If this thread has needed the reserve: ends the connection of `index`, which has run just now, if that is one, and has
+    /// memory freed.
+    #[cold]
+    fn fill_reserve(&mut self, index: Option<u32>) {
+        let Some(call) = self.on_out_of_memory.as_ref().filter(|_| reserve::take_need()) else {
+            return;
+        };
+        let mut is_ended = false;
+        if let Some(index) = index
+            && let Some(page) = self.pages.get_mut(index as usize / PAGE)
+            && let entry = &mut page[index as usize % PAGE]
+            && matches!(entry, Entry::Coroutine(_))
+        {
+            *entry = Entry::Vacant;
+            self.net.inner.borrow_mut().release(index);
+            is_ended = true;
+        }
+        call(is_ended);
+        // What the call itself has needed is no other connection's fault.
+        let _own = reserve::take_need();
     }
 
     /// Makes coroutines for new slots; they run in the same pass of `run_ready`.
