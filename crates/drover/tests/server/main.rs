@@ -33,6 +33,7 @@ mod matrix;
 mod memory;
 mod methods;
 mod names;
+mod no_memory;
 mod opening;
 mod password_floods;
 mod paths;

@@ -46,6 +46,11 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
         "Connections that were closed at once because their client had as many as it may have.",
     ),
     (
+        Counter::OutOfMemory,
+        "drover_connections_out_of_memory_total",
+        "Connections that were closed because the kernel gave the process no more memory.",
+    ),
+    (
         Counter::Cut,
         "drover_connections_cut_total",
         "Connections with a request or a response under way that the end of the grace cut.",

@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::time::Instant;
 
+use drover_sys::reserve;
 use foldhash::quality::RandomState;
 use hashbrown::HashTable;
 
@@ -95,7 +96,7 @@ impl<V> Cache<V> {
     }
 
     /// Puts a value of `cost` bytes in, in place of any that has its site and name. A value that costs a tenth
-    /// of the limit or more is not kept.
+    /// of the limit or more is not kept, nor one for whose place there is no memory.
     pub fn insert(&mut self, site: u32, name: &[u8], value: Rc<V>, cost: usize, now: Instant) {
         self.remove(site, name);
         let cost = cost + name.len() + OVERHEAD;
@@ -104,6 +105,9 @@ impl<V> Cache<V> {
         }
         while self.new_cost + self.old_cost + cost > self.limit && self.evict() {}
         self.free_vacant();
+        if !self.has_room_for_one() {
+            return;
+        }
         let (hash, name) = (self.hash(site, name), name.into());
         let item = Item { hash, site, name, value, cost, used: 0, is_new: true, checked: now };
         let place = self.free.pop().unwrap_or_else(|| {
@@ -115,6 +119,19 @@ impl<V> Cache<V> {
         self.places.insert_unique(hash, place, |&place| hash_of(items, place));
         self.new.push_back(place);
         self.new_cost += cost;
+    }
+
+    /// Makes room for another item in the table, and in the lists of places; `false`: there is no memory. For many items each of
+    /// them is larger than what the reserve gives.
+    fn has_room_for_one(&mut self) -> bool {
+        let Cache { places, items, free, new, old, .. } = self;
+        // An item may move to the other queue, and its place to those that are free.
+        reserve::without_reserve(|| {
+            items.try_reserve(1).is_ok()
+                && places.try_reserve(1, |&place| hash_of(items, place)).is_ok()
+                && [new, old].into_iter().all(|queue| queue.try_reserve(1).is_ok())
+                && free.try_reserve(1).is_ok()
+        })
     }
 
     /// Takes a site's `name` out. Its place is free again once it has left its queue: by eviction, or with

@@ -76,6 +76,11 @@ impl KeptFiles {
         self.cache.remove_where(|of, _| of == site);
     }
 
+    /// Drops everything.
+    pub(crate) fn forget_everything(&mut self) {
+        self.cache = Cache::new(self.limit);
+    }
+
     /// Closes all kept descriptors; to be called when the process has none left. `false`: none was
     /// kept.
     pub(crate) fn give_back_descriptors(&mut self) -> bool {

@@ -3,17 +3,18 @@
 //! A page is made anew for each request, because a directory's own time does not tell when a file in it has grown.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::io::{self, Write};
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use drover_http1::response::{Common, Head, push_path};
-use drover_http1::{Method, Request, Status};
+use drover_http1::{Method, Refusal, Request, Status};
 use drover_mech::files::root::{LISTED_MOST, ListedFile, Listing};
 use drover_mech::net::Body;
-use serde::Serialize;
+use drover_sys::reserve;
+use serde::{Serialize, Serializer};
 
-use crate::respond::response::Response;
+use crate::respond::response::{self, Response};
 
 /// The style of the page: readable, narrow or wide, light or dark.
 const STYLE: &str = "<style>:root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}\
@@ -22,6 +23,25 @@ table{border-collapse:collapse;width:100%}td,th{padding:.15rem .5rem;text-align:
 td:first-child{overflow-wrap:anywhere}td:nth-child(2),th:nth-child(2){text-align:right;white-space:nowrap}\
 td:nth-child(3){white-space:nowrap;opacity:.7}a{text-decoration:none}a:hover{text-decoration:underline}\
 @media(max-width:36rem){td:nth-child(3),th:nth-child(3){display:none}}</style>";
+
+/// To a request for a page that there is no memory for.
+const NO_MEMORY: Refusal =
+    Refusal { status: Status::ServiceUnavailable, reason: "no memory now: try again later" };
+
+/// A page while it is written, which fails if there is no memory: it may be long.
+struct Page(Vec<u8>);
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        reserve::make_room(&mut self.0, bytes.len())?;
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// A file or directory in JSON.
 #[derive(Serialize)]
@@ -41,7 +61,8 @@ struct JsonEntry<'l> {
 
 #[derive(Serialize)]
 struct JsonListing<'l> {
-    entries: Vec<JsonEntry<'l>>,
+    #[serde(serialize_with = "json_entries")]
+    entries: &'l [ListedFile],
     /// Whether there are more.
     cut: bool,
 }
@@ -54,11 +75,17 @@ pub(crate) fn listing(
     common: &Common<'_>,
     out: &mut Vec<u8>,
 ) -> Response {
-    let (content_type, body) = if wants_json(request) {
-        ("application/json", json(listing))
+    let with_body = request.method != Method::Head;
+    let mut body = Page(Vec::new());
+    let (content_type, written) = if wants_json(request) {
+        ("application/json", json(listing, &mut body))
     } else {
-        ("text/html; charset=utf-8", page(listing, name))
+        ("text/html; charset=utf-8", page(listing, name, &mut body))
     };
+    let Page(body) = body;
+    if written.is_err() {
+        return response::refusal(NO_MEMORY, common, with_body, out);
+    }
     Head::new(out, Status::Ok, common)
         .content_type(content_type)
         .content_length(body.len() as u64)
@@ -66,10 +93,10 @@ pub(crate) fn listing(
         .field("Cache-Control", b"no-cache")
         .field("Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'")
         .finish();
-    if request.method == Method::Head {
+    if !with_body {
         return Response::written(Status::Ok);
     }
-    Response::followed_by(Body::Shared(Rc::from(body.into_bytes())), Status::Ok)
+    Response::followed_by(Body::Made(Rc::new(body)), Status::Ok)
 }
 
 /// Whether a program asks, and not a browser: browsers name HTML.
@@ -83,9 +110,14 @@ fn wants_json(request: &Request<'_>) -> bool {
     accepts("application/json") && !accepts("text/html")
 }
 
-fn json(listing: &Listing) -> String {
-    let entries = listing.entries.iter().map(json_entry).collect();
-    serde_json::to_string(&JsonListing { entries, cut: listing.is_cut }).unwrap_or_default()
+fn json(listing: &Listing, out: &mut Page) -> io::Result<()> {
+    let listing = JsonListing { entries: &listing.entries, cut: listing.is_cut };
+    Ok(serde_json::to_writer(out, &listing)?)
+}
+
+/// Each entry is made when it is written.
+fn json_entries<S: Serializer>(files: &[ListedFile], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_seq(files.iter().map(json_entry))
 }
 
 fn json_entry(file: &ListedFile) -> JsonEntry<'_> {
@@ -98,15 +130,16 @@ fn json_entry(file: &ListedFile) -> JsonEntry<'_> {
     }
 }
 
-fn page(listing: &Listing, name: &[u8]) -> String {
+fn page(listing: &Listing, name: &[u8], page: &mut Page) -> io::Result<()> {
     let title = escape_html(&format!("/{}", String::from_utf8_lossy(name)));
-    let mut page = format!(
+    writeln!(
+        page,
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>{title}</title>{STYLE}<h1>{title}</h1><table>\
-         <tr><th>Name<th>Bytes<th>Changed (UTC)\n"
-    );
+         <tr><th>Name<th>Bytes<th>Changed (UTC)"
+    )?;
     if !name.is_empty() {
-        page.push_str("<tr><td><a href=\"../\">../</a><td><td>\n");
+        writeln!(page, "<tr><td><a href=\"../\">../</a><td><td>")?;
     }
     for file in &listing.entries {
         let (slash, size) = match file.is_directory {
@@ -115,14 +148,13 @@ fn page(listing: &Listing, name: &[u8]) -> String {
         };
         let text = escape_html(&String::from_utf8_lossy(&file.name));
         let (link, time) = (escape_html(&href(file)), time(file.modified, " ", ""));
-        // Memory takes everything.
-        let _ = writeln!(page, "<tr><td><a href=\"{link}\">{text}{slash}</a><td>{size}<td>{time}");
+        writeln!(page, "<tr><td><a href=\"{link}\">{text}{slash}</a><td>{size}<td>{time}")?;
     }
-    page.push_str("</table>");
+    write!(page, "</table>")?;
     if listing.is_cut {
-        let _ = write!(page, "<p>There are more: only {LISTED_MOST} are shown.");
+        write!(page, "<p>There are more: only {LISTED_MOST} are shown.")?;
     }
-    page
+    Ok(())
 }
 
 /// The link to a file from its directory's page. It begins with `./`, so that a colon in the name is none of a

@@ -11,6 +11,7 @@ use drover_http1::response::{Common, ConnectionField, Head, push_early_hints};
 use drover_http1::{Method, Refusal, Request, Status};
 use drover_mech::files::bytes;
 use drover_mech::net::Body;
+use drover_sys::reserve;
 
 use crate::lookup::entry::{EntrySource, FileEntry, UsualHead};
 use crate::lookup::pending::PendingAnswer;
@@ -160,13 +161,19 @@ impl FileEntry {
     /// Prepares the usual response; with the body, if it is short and the file has not changed. `lines`: what all responses
     /// have in addition.
     pub(crate) fn prepare(&mut self, clock: &DateClock, lines: &[u8]) {
-        let content = self.take_content();
+        // Twice: once behind its head, and once where it is kept.
+        let has_room = |content: &Vec<u8>| reserve::probe(2 * content.len()).is_ok();
+        let content = self.take_content().filter(has_room);
         let EntrySource::File(file, _) = &self.source else { return };
         let file = Rc::clone(file);
-        let (usual, has_body) = usual_head(self, clock, lines, |bytes| {
+        let (mut usual, mut has_body) = usual_head(self, clock, lines, |bytes| {
             bytes.extend_from_slice(content.as_deref().unwrap_or_default());
             content.is_some() || self.len == 0
         });
+        if content.is_some() && reserve::holds(&usual.bytes.borrow()) {
+            // Many clients may wait for it, and the reserve is for all.
+            (usual, has_body) = usual_head(self, clock, lines, |_| false);
+        }
         self.cost += self.watched.as_ref().map_or(0, WatchedPath::cost) + usual.len();
         self.source = if has_body {
             EntrySource::Memory(usual)

@@ -15,6 +15,7 @@ use drover_http1::{Framing, HeadLimits, Method, Refusal, Request, Status, Versio
 use drover_mech::Key;
 use drover_mech::files::open_pool::{OpenPool, OpenResults};
 use drover_mech::net::{Answer, Body, Conn, Io, Net};
+use drover_sys::process::give_back_memory;
 use tracing::warn;
 
 use crate::auth::{AuthOutcome, VerifiedTags};
@@ -99,6 +100,7 @@ pub(crate) struct Site<'w> {
     /// Whose connections are, if a site is for users alone.
     clients: Option<Rc<ConnectionClients>>,
     complaints: RefCell<Throttle>,
+    out_of_memory: RefCell<Throttle>,
 }
 
 struct State<'w> {
@@ -126,7 +128,8 @@ impl<'w> Site<'w> {
         let mut state = State { clock, repeated, sites, counters, head_limits, tls_told: false };
         state.prepare();
         let (state, complaints) = (RefCell::new(state), RefCell::default());
-        Site { state, counters, limits, extras, clients, complaints }
+        let out_of_memory = RefCell::default();
+        Site { state, counters, limits, extras, clients, complaints, out_of_memory }
     }
 
     /// A connection begins.
@@ -323,6 +326,22 @@ impl<'w> Site<'w> {
     /// Whether one more message may be logged: `Some` with the number of messages held back.
     pub(crate) fn may_complain(&self, now: Instant) -> Option<u64> {
         self.complaints.borrow_mut().ask(now)
+    }
+
+    /// Memory has run out: frees what is kept for requests to come.
+    #[cold]
+    pub(crate) fn free_memory(&self, net: &Net) {
+        let state = &mut *self.state.borrow_mut();
+        state.repeated = RepeatedRequest::default();
+        // Some of it may be in the reserve, which must not stay there.
+        state.sites.kept.borrow_mut().forget_everything();
+        net.shrink_to_used();
+        let Some(others) = self.out_of_memory.borrow_mut().ask(net.now()) else { return };
+        give_back_memory();
+        warn!(
+            "memory has run out: the cache is emptied, and connections that need more are closed; allow more memory \
+             (ulimit -v, ulimit -d), or lower --cache or --max-connections ({others} like this not logged)"
+        );
     }
 
     /// Closes kept descriptors to make room; `false`: none was kept.

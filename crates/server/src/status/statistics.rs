@@ -31,6 +31,8 @@ pub(crate) enum Counter {
     TimeOuts,
     IdleClosed,
     RefusedByAddress,
+    /// Connections for which there was no memory.
+    OutOfMemory,
     Cut,
     AcceptErrors,
     AcceptsLost,
@@ -180,6 +182,7 @@ impl CounterRow {
             time_outs: self.get(Counter::TimeOuts),
             idle_closed: self.get(Counter::IdleClosed),
             refused_by_address: self.get(Counter::RefusedByAddress),
+            out_of_memory: self.get(Counter::OutOfMemory),
             cut: self.get(Counter::Cut),
             accept_errors: self.get(Counter::AcceptErrors),
             accepts_lost: self.get(Counter::AcceptsLost),
@@ -359,6 +362,8 @@ pub struct Statistics {
     pub idle_closed: u64,
     /// Connections that were closed at once because their client had as many as it may have.
     pub refused_by_address: u64,
+    /// Connections closed because the kernel gave the process no more memory.
+    pub out_of_memory: u64,
     /// Connections with a request or a response under way that the end of the grace cut.
     pub cut: u64,
     /// Attempts to accept that failed.
@@ -391,6 +396,7 @@ impl fmt::Display for Statistics {
                 "connection too many of a client",
                 "connections too many of a client",
             ),
+            (self.out_of_memory, "connection without memory", "connections without memory"),
             (self.cut, "connection cut", "connections cut"),
             (self.errors, "connection failed", "connections failed"),
             (self.accept_errors, "failure to accept", "failures to accept"),

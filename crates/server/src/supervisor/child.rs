@@ -138,7 +138,9 @@ pub(crate) fn describe(status: &io::Result<ExitStatus>) -> String {
         Some(SIGSYS) => {
             ", which a seccomp filter sends: see 'drover mechanisms' for what it allows"
         }
-        Some(SIGABRT) => ", which a program sends itself when it gets no memory: see 'ulimit -v'",
+        Some(SIGABRT) => {
+            ", which a program sends itself when it gets no memory: allow more (ulimit -v, ulimit -d)"
+        }
         _ => "",
     };
     format!("{status}{hint}")

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use drover_http1::{Refusal, Status};
-use drover_mech::net::{Answer, Body, Conn, Progress};
+use drover_mech::net::{Answer, Body, Conn, Net, Progress};
 use tracing::warn;
 
 use crate::lookup::pending::PendingAnswer;
@@ -41,7 +41,7 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
                 Ok(Some(named)) => client = Some(named),
                 Ok(None) => return counted.finish(),
                 Err(error) => {
-                    count_end(counted.site, &error);
+                    count_end(&counted.conn, counted.site, &error);
                     return counted.finish();
                 }
             }
@@ -51,18 +51,25 @@ pub(crate) fn serve<'w>(conn: Conn<'w>, site: &'w Site<'w>) -> impl Future<Outpu
         }
         counted.site.begin(&counted.conn, client);
         if let Err(error) = converse(&counted.conn, counted.site).await {
-            count_end(counted.site, &error);
+            count_end(&counted.conn, counted.site, &error);
         }
         counted.finish();
     }
 }
 
 /// Counts what has ended a connection.
-fn count_end(site: &Site<'_>, error: &io::Error) {
+fn count_end(conn: &Conn<'_>, site: &Site<'_>, error: &io::Error) {
     match error.kind() {
         io::ErrorKind::TimedOut => site.counters.add(Counter::TimeOuts, 1),
+        io::ErrorKind::OutOfMemory => out_of_memory(conn.net(), site),
         _ => site.counters.add(Counter::Errors, 1),
     }
+}
+
+/// Counts a connection that ends for want of memory, and frees some.
+pub(crate) fn out_of_memory(net: &Net, site: &Site<'_>) {
+    site.counters.add(Counter::OutOfMemory, 1);
+    site.free_memory(net);
 }
 
 /// Receives the header of the PROXY protocol, if a proxy that is trusted has connected. `None`: it has sent nothing.
@@ -328,8 +335,8 @@ pub(crate) fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
 struct Counted<'w> {
     conn: Conn<'w>,
     site: &'w Site<'w>,
-    /// Whether the coroutine has ended by itself. Otherwise the end of the grace has cut what is left in
-    /// the buffers.
+    /// Whether the coroutine has ended by itself. Otherwise the end of the grace, or a want of memory, has cut what is left
+    /// in the buffers.
     finished: bool,
 }
 
@@ -345,7 +352,7 @@ impl Drop for Counted<'_> {
         if let Some(addresses) = &self.site.limits.addresses {
             addresses.end(self.conn.key());
         }
-        if !self.finished && self.conn.is_under_way() {
+        if !self.finished && self.conn.net().ending() && self.conn.is_under_way() {
             self.site.counters.add(Counter::Cut, 1);
         }
     }

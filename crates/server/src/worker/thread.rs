@@ -151,6 +151,10 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     if site.extras.as_ref().is_some_and(|extras| extras.has_lines()) {
         executor.background(|conn| hand_lines_over(conn, &site));
     }
+    executor.on_out_of_memory(|ends_connection| match ends_connection {
+        true => connection::out_of_memory(&net, &site),
+        false => site.free_memory(&net),
+    });
     ready(net.remote());
     let ran = executor.run(|conn| connection::serve(conn, &site));
     site.extras.iter().for_each(|extras| extras.finish());
@@ -314,6 +318,9 @@ async fn accept(
     let mut closed = 0;
     listener
         .run(config.accept_batch, |error| {
+            if error.kind() == io::ErrorKind::OutOfMemory {
+                connection::out_of_memory(net, site);
+            }
             if Cause::of(error) == Cause::Exhausted && make_room(config, net, site, &mut closed) {
                 return true;
             }
