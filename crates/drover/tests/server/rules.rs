@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::harness::{Server, Site, drover, on_every_mechanism, usable_backends};
+use crate::harness::{Server, Site, drover, on_every_mechanism, request, usable_backends};
 
 const CACHED: &str = "max-age=31536000, immutable";
 
@@ -176,6 +176,45 @@ fn policies_and_security_headers_are_fields_that_written_ones_replace() {
             assert_eq!((reply.field("Cache-Control"), referrer), (Some(policy), Some(expected)));
             assert_eq!(reply.field("X-Content-Type-Options"), Some("nosniff"));
             assert_eq!(reply.field("X-Frame-Options"), Some("SAMEORIGIN"));
+        }
+    });
+}
+
+/// Pages that the server writes itself, with text that clients and names of files have chosen: browsers take them for nothing
+/// but what their type says, whether rules say so of files or not.
+#[test]
+fn what_the_server_writes_itself_is_not_sniffed_on_every_mechanism() {
+    let site = Site::new();
+    site.file("folder/a", "hello");
+    let rule = ["--header", "/** X-Content-Type-Options: nosniff"];
+    on_every_mechanism(|mechanism| {
+        for more in [&[][..], &["--security-headers"], &rule] {
+            let flags = [&["--listing", "--dispatch", mechanism.name], more].concat();
+            let server = Server::on(&site, &flags);
+            let mut client = server.connect();
+            let long = format!("X: {}", "x".repeat(9_000));
+            for (method, target, field, status) in [
+                ("GET", "/folder/", "Accept: text/html", 200),
+                ("GET", "/folder/", "Accept: application/json", 200),
+                ("HEAD", "/folder/", "A: b", 200),
+                ("GET", "/folder", "A: b", 301),
+                ("GET", "/none", "A: b", 404),
+                ("GET", "/folder/a", "If-Match: \"none\"", 412),
+                ("GET", "/folder/a", "Range: bytes=9-", 416),
+                ("POST", "/folder/a", "A: b", 405),
+                ("BREW", "/folder/a", "A: b", 501),
+                ("GET", "/folder/a", &long, 431),
+            ] {
+                client.send(request(method, target, &[field]));
+                let reply = match method {
+                    "HEAD" => client.reply_head(),
+                    _ => client.reply(),
+                };
+                let found = reply.field("X-Content-Type-Options");
+                assert_eq!(found, Some("nosniff"), "{more:?} {method} {target} {field:.20}");
+                reply.is(status);
+            }
+            client.expect_end();
         }
     });
 }

@@ -102,12 +102,12 @@ impl AdminSite {
         } else if path(&request) == b"/status/events" && self.streams.get() < STREAMS {
             let connection = ConnectionField::new(request.version, false);
             let head = self.head(output, Status::Ok, connection).content_type("text/event-stream");
-            head.field("Cache-Control", b"no-store").finish();
+            head.nosniff().field("Cache-Control", b"no-store").finish();
             let is_head = request.method == Method::Head;
             return (input.len(), if is_head { Next::Close } else { Next::Stream });
         } else {
             let Resource { status, content_type, body } = self.resource(&request);
-            let head = self.head(output, status, connection).content_type(content_type);
+            let head = self.head(output, status, connection).content_type(content_type).nosniff();
             head.field("Cache-Control", b"no-store").content_length(body.len() as u64).finish();
             if request.method == Method::Get {
                 output.extend_from_slice(body.as_bytes());

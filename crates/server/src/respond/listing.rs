@@ -88,6 +88,7 @@ pub(crate) fn listing(
     }
     Head::new(out, Status::Ok, common)
         .content_type(content_type)
+        .nosniff()
         .content_length(body.len() as u64)
         .field("Vary", b"Accept")
         .field("Cache-Control", b"no-cache")

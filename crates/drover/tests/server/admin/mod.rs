@@ -168,6 +168,7 @@ fn four_paths_are_told_and_two_methods_allowed() {
     for path in ["/", "/healthz/", "/metric", "/../a", "/%"] {
         let reply = client.get(path);
         assert_eq!(reply.status / 100, 4, "{path}");
+        assert_eq!(reply.field("X-Content-Type-Options"), Some("nosniff"), "{path}");
         if reply.status == 400 {
             client = Client::connect(admin);
             continue;
@@ -181,6 +182,7 @@ fn four_paths_are_told_and_two_methods_allowed() {
     client.send(request("OPTIONS", "/metrics", &[]));
     let reply = client.reply().is(405);
     assert_eq!(reply.field("Allow"), Some("GET, HEAD"));
+    assert_eq!(get(admin, "/status").field("X-Content-Type-Options"), Some("nosniff"));
     client.send(request("POST", "/healthz", &["Content-Length: 3"]) + "abc");
     assert_eq!(client.reply().is(405).field("Connection"), Some("close"));
     client.expect_end();
