@@ -58,6 +58,7 @@ mod config;
 mod crew;
 mod hosts;
 mod json_messages;
+mod json_text;
 mod line_writer;
 mod listen;
 pub mod log;

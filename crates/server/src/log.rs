@@ -6,12 +6,14 @@
 //! by themselves write directly, and ignore errors.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use drover_sys::process::start_thread;
+use drover_usage::is_command;
 use tracing::error;
 
 /// How many bytes of lines may wait for stderr: some 2000 lines.
@@ -38,7 +40,7 @@ pub fn start() -> io::Result<()> {
             let name = thread.name().unwrap_or("without a name").to_owned();
             error!("thread '{name}' {}: a defect", panic.to_string().replace('\n', " "));
             if backtrace.status() == BacktraceStatus::Captured {
-                error!("{backtrace}");
+                backtrace.to_string().lines().for_each(|line| error!("{line}"));
             }
         }));
     }
@@ -70,19 +72,41 @@ pub fn finish() {
     }
 }
 
-/// What `tracing` writes its lines to. It never fails.
+/// What `tracing` writes its messages to, each by one call. A message stays one line, and nothing that it quotes steers a
+/// terminal. Writing never fails.
 #[derive(Clone, Copy, Debug)]
 pub struct LogWriter;
 
 impl Write for LogWriter {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        write_line(line);
-        Ok(line.len())
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        write_line(&as_one_line(message));
+        Ok(message.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The message with what a terminal would obey written out, but for its own end and for the ESC of colours: `tracing` adds these
+/// itself, and writes out those of messages.
+fn as_one_line(message: &[u8]) -> Cow<'_, [u8]> {
+    const ESC: char = '\u{1b}';
+    let obeyed = |letter: char| letter != ESC && is_command(letter);
+    let text = String::from_utf8_lossy(message);
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    if !line.contains(obeyed) {
+        return Cow::Borrowed(message);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for letter in line.chars() {
+        match obeyed(letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown.push('\n');
+    Cow::Owned(shown.into_bytes())
 }
 
 /// Lines on their way to the thread.
@@ -228,6 +252,16 @@ fn count_lines(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
+
+    #[test]
+    fn a_message_is_one_line_that_steers_no_terminal() {
+        for plain in ["INFO gr\u{fc}n\n", "\x1b[33m WARN\x1b[0m a\n", "no end", "\n"] {
+            assert!(matches!(as_one_line(plain.as_bytes()), Cow::Borrowed(_)), "{plain}");
+        }
+        let line = as_one_line("a\nb\r\u{9b}2J \u{202e}c\u{2028}\t\n".as_bytes()).into_owned();
+        let expected = r"a\nb\r\u{9b}2J \u{202e}c\u{2028}\t".to_owned() + "\n";
+        assert_eq!(String::from_utf8(line).unwrap(), expected);
+    }
 
     /// Takes so many bytes, then fails.
     #[derive(Default)]

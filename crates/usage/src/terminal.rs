@@ -13,12 +13,12 @@ use std::borrow::Cow;
 /// ```
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(commands) {
+    if !text.chars().any(is_command) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for letter in text.chars() {
-        match commands(letter) {
+        match is_command(letter) {
             true => shown.extend(letter.escape_default()),
             false => shown.push(letter),
         }
@@ -28,7 +28,8 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 
 /// Whether a terminal obeys `letter`: C0, DEL and C1 controls, bidirectional controls, and the two separators
 /// that break lines.
-fn commands(letter: char) -> bool {
+#[must_use]
+pub fn is_command(letter: char) -> bool {
     letter.is_control()
         || matches!(
             letter,

@@ -29,7 +29,7 @@ use drover_server::{
 };
 use drover_sys::process::activation::passed_sockets;
 use drover_sys::socket::Address;
-use drover_usage::UsageError;
+use drover_usage::{UsageError, printable};
 
 mod check;
 mod config;
@@ -593,7 +593,7 @@ fn what_is_served(args: &Args) -> String {
         None => {
             let real = |root: &Path| {
                 let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());
-                on_one_line(&real.display().to_string())
+                printable(&real.display().to_string()).into_owned()
             };
             let of_all = args.root_of_all().map(real);
             let hosts = args
@@ -603,15 +603,6 @@ fn what_is_served(args: &Args) -> String {
             of_all.into_iter().chain(hosts).collect::<Vec<_>>().join("; ")
         }
     }
-}
-
-/// A text with its control characters escaped.
-fn on_one_line(text: &str) -> String {
-    let escaped = text.chars().map(|character| match character.is_control() {
-        true => character.escape_default().to_string(),
-        false => character.to_string(),
-    });
-    escaped.collect()
 }
 
 fn urls(addresses: &[Address]) -> String {

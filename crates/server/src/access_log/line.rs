@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::clock::combined;
 use super::format::{Form, LogPart, OwnValue};
 use crate::hosts::NamedSites;
+use crate::json_text;
 use crate::proxies::client::ClientAddress;
 
 /// The longest first line of an unreadable request that the log repeats.
@@ -319,7 +320,7 @@ impl LogLine {
             worker: by.worker,
             stages,
         };
-        Ok(serde_json::to_writer(out, &line)?)
+        json_text::write(out, &line)
     }
 
     fn client(&self, ending: &Ending<'_>) -> ClientAddress {
@@ -459,6 +460,10 @@ mod tests {
             Ok(Some(request)) => LoggedRequest::of(&request, &form, None),
             _ => LoggedRequest::unreadable(input.as_bytes()),
         };
+        line_of(asked, &form, is_whole)
+    }
+
+    fn line_of(asked: LoggedRequest, form: &Form, is_whole: bool) -> String {
         let head = b"HTTP/1.1 200 OK\r\nETag: \"t\"\r\nVary: a\r\nvary: b\r\n\r\n";
         let us = Duration::from_micros;
         let start = Instant::now();
@@ -504,7 +509,7 @@ mod tests {
             },
         };
         let mut out = Vec::new();
-        line.append_to(&mut out, &form, &ending);
+        line.append_to(&mut out, form, &ending);
         String::from_utf8(out).unwrap()
     }
 
@@ -552,6 +557,44 @@ mod tests {
         expected["accept"] = "shared".into();
         expected["files"] = "auto".into();
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), expected);
+    }
+
+    /// Whatever a client has sent, in every form: a line is one line, and nothing in it steers a terminal.
+    mod escapes {
+        use proptest::prelude::*;
+
+        use super::*;
+        use crate::json_text::tests::{read, texts};
+
+        proptest! {
+            #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+            #[test]
+            fn what_a_client_has_sent_ends_no_line_and_steers_no_terminal(
+                first in texts(), agent in texts(), user in texts(),
+            ) {
+                let written = |form: &str| {
+                    let asked = LoggedRequest {
+                        target: first.clone().into_bytes(),
+                        host: Some(agent.clone().into_bytes()),
+                        fields: vec![agent.clone().into_bytes(); 2],
+                        ..LoggedRequest::default()
+                    };
+                    line_of(asked.of_user(Some(user.as_bytes())), &Form::parse(form).unwrap(), true)
+                };
+                for form in ["json", "json-stages"] {
+                    let line = written(form);
+                    let value = read(line.strip_suffix('\n').unwrap());
+                    let found = ["target", "host", "referer", "agent", "user"].map(|key| &value[key]);
+                    prop_assert_eq!(found, [&first, &agent, &agent, &agent, &user]);
+                }
+                for form in ["combined", "%r %m %U %q %u %{A}i %{B}i %v"] {
+                    let line = written(form);
+                    let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+                    prop_assert!(line.strip_suffix('\n').unwrap().bytes().all(is_plain), "{:?}", line);
+                }
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use drover_mech::net::{Conn, Io};
 
 use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
 use super::{WatchedServer, metrics, page};
+use crate::json_text;
 use crate::respond::response::SERVER;
 use crate::worker::clock::DateClock;
 use crate::worker::connection::linger;
@@ -73,7 +74,10 @@ impl AdminSite {
     /// The state of the server, as JSON in one line.
     fn status(&self) -> String {
         let status = LiveStatus::now(&self.server, &self.samples.borrow());
-        serde_json::to_string(&status).unwrap_or_default()
+        let mut line = Vec::new();
+        // Memory takes everything.
+        let _ = json_text::write(&mut line, &status);
+        String::from_utf8(line).unwrap_or_default()
     }
 
     fn page(&self) -> String {
