@@ -74,11 +74,11 @@ impl Slot {
         Ok(())
     }
 
-    /// Whether nothing is under way on its connection: nothing of a message has been received, and its
-    /// coroutine has no reason to run.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Whether nothing is under way on its connection: its coroutine waits for a message and has no reason to run, and nothing
+    /// of a message has been received, unless `partial` allows that ([`super::NetOptions::partial_is_idle`]).
+    pub(crate) fn is_idle(&self, partial: bool) -> bool {
         let flags = Flags::IDLE | Flags::QUEUED | Flags::TIMED_OUT;
-        self.flags & flags == Flags::IDLE && self.received().is_empty()
+        self.flags & flags == Flags::IDLE && (partial || self.received().is_empty())
     }
 
     /// The received bytes that were not consumed.

@@ -108,6 +108,41 @@ fn full_queues_lose_no_connection_and_no_byte() {
     });
 }
 
+/// A peer that has sent a part of a message keeps nobody out where that counts as idle, and goes on while there is room.
+#[test]
+fn connections_that_wait_for_the_rest_of_a_message_can_give_way() {
+    on_every_mechanism(|mechanism| {
+        let options = NetOptions::new(mechanism).with_connections(4).with_partial_is_idle(true);
+        let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
+            conn.set_deadline(Some(Duration::from_secs(3600)));
+            while let Ok(1..) = conn.fill_idle().await {
+                conn.io(|io| match io.input.last() {
+                    Some(b'\n') => {
+                        io.output.extend_from_slice(io.input);
+                        (io.input.len(), ())
+                    }
+                    _ => (0, ()),
+                });
+                conn.send(Body::None, None).await.unwrap();
+            }
+        });
+        let mut partial: Vec<_> = (0..20).map(|_| worker.connect()).collect();
+        // One that was closed already takes no bytes.
+        partial.iter_mut().for_each(|stream| drop(stream.write_all(b"pa")));
+        let mut whole = worker.connect();
+        whole.write_all(b"whole\n").unwrap();
+        let mut back = [0; 6];
+        whole.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"whole\n");
+        drop(whole);
+        let finished = partial.iter_mut().filter_map(|stream| {
+            stream.write_all(b"rt\n").ok()?;
+            stream.read_exact(&mut [0; 5]).ok()
+        });
+        assert!((1..=5).contains(&finished.count()), "some go on, and one too many at most");
+    });
+}
+
 /// A worker that echoes, and that a connection can make stand still.
 struct Paused {
     worker: Worker,
