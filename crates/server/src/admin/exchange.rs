@@ -13,7 +13,6 @@ use super::{WatchedServer, metrics, page};
 use crate::json_text;
 use crate::respond::response::SERVER;
 use crate::worker::clock::DateClock;
-use crate::worker::connection::linger;
 
 /// The longest request head and target. The input buffer has the length of the longest head.
 pub(super) const LIMITS: HeadLimits = HeadLimits { line: 1024, head: 8 * 1024, fields: 100 };
@@ -24,6 +23,9 @@ const HEADER_TIME_OUT: Duration = Duration::from_secs(5);
 const IDLE_TIME_OUT: Duration = Duration::from_secs(90);
 /// How long a client may take nothing of a response.
 const SEND_TIME_OUT: Duration = Duration::from_secs(5);
+
+/// How long a connection that ends is read on, so that the client finds the response.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// How many connections may be sent events at a time, so that others find room.
 const STREAMS: usize = 16;
@@ -215,6 +217,19 @@ async fn flush(conn: &Conn<'_>) -> io::Result<()> {
     // The deadline of the head is over with it.
     conn.set_deadline(Some(SEND_TIME_OUT));
     conn.flush(Some(SEND_TIME_OUT)).await.map(drop)
+}
+
+/// Ends the sending side, and reads on for a while, or until another client needs the room.
+async fn linger(conn: &Conn<'_>) -> io::Result<()> {
+    conn.shutdown()?;
+    conn.set_deadline(Some(LINGER));
+    loop {
+        conn.io(|io| (io.input.len(), ()));
+        // The end of the stream and the end of the time mean one thing here: close now.
+        if !matches!(conn.fill_idle().await, Ok(1..)) {
+            return Ok(());
+        }
+    }
 }
 
 /// Sends the state of the server every second, as server-sent events

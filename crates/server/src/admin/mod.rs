@@ -3,7 +3,8 @@
 //! It is a process of its own (`process.rs`), in the sandbox of the workers, since it reads what clients send; the
 //! supervisor starts it, and another one if it dies (`keeper.rs`). It reads the counters that the workers share. So it
 //! takes nothing from the workers but a processor for a moment, and what is asked here is
-//! not counted there. It is bounded: [`CONNECTIONS`] at a time, short heads, time-outs for all that a client does.
+//! not counted there. It is bounded: [`CONNECTIONS`] at a time, short heads, time-outs for all that a client does. When there
+//! are as many, those that have sent no whole request for longest are closed for new ones.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use drover_mech::fileio;
+use drover_mech::files::root::Cause;
 use drover_mech::mechanisms;
 use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
 use drover_sys::socket::{self, Address, ListenOptions};
@@ -152,15 +154,22 @@ fn run(
     ready: impl FnOnce(Remote),
 ) -> anyhow::Result<()> {
     let mechanism = mechanisms::auto_of_readiness().context("no mechanism works here")?;
-    let mut options = NetOptions::new(mechanism).with_connections(CONNECTIONS);
-    options.input_capacity = exchange::LIMITS.head;
+    // A few clients with half a head must not keep a health check out: those that have waited longest give way.
+    let options = NetOptions::new(mechanism)
+        .with_connections(CONNECTIONS)
+        .with_partial_is_idle(true)
+        .with_input_capacity(exchange::LIMITS.head);
     let net = Net::open(&options).context("cannot set up its mechanism")?;
     let site = exchange::AdminSite::new(server, net.now());
     let mut executor = Executor::new(&net, GRACE);
     for socket in sockets {
         let listener = Listener::open(&net, socket).context("cannot wait for connections")?;
         executor.listen(listener, |listener| async {
-            if let Err(error) = listener.run(AcceptBatch::All, |_| false).await {
+            // Descriptors may be fewer than connections.
+            let make_room = |error: &io::Error| {
+                Cause::of(error) == Cause::Exhausted && net.expire_idle().unwrap_or(0) > 0
+            };
+            if let Err(error) = listener.run(AcceptBatch::All, make_room).await {
                 error!("--admin takes no more connections: {error}");
             }
         });

@@ -317,7 +317,7 @@ fn refuse(
 
 /// Ends the sending side, and reads on for a while.
 #[expect(clippy::manual_async_fn)]
-pub(crate) fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
+fn linger(conn: &Conn<'_>) -> impl Future<Output = io::Result<()>> {
     async move {
         conn.shutdown()?;
         conn.set_deadline(Some(LINGER));

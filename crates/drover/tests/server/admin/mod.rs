@@ -1,12 +1,14 @@
 //! `--admin`: health and counters of a server, at an address of their own.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use exposition::Exposition;
 
 use crate::harness::{Client, Reply, Server, Site, drover, on_every_mechanism, request};
+use crate::limits::starved;
 
 mod exposition;
 mod page;
@@ -229,7 +231,7 @@ fn a_hundred_connections_at_once_keep_nobody_out() {
     for workers in [THREADS, PROCESSES] {
         let (server, admin) = watched(&site, workers);
         let mut kept = server.connect();
-        for begin in ["", "GET /metrics HTTP/1.1\r\nHost: a\r\nX: "] {
+        for begin in ["", HALF_A_HEAD] {
             let mut clients: Vec<_> = (0..100).map(|_| Client::connect(admin)).collect();
             clients.iter_mut().for_each(|client| client.send(begin));
             for _ in 0..100 {
@@ -243,6 +245,52 @@ fn a_hundred_connections_at_once_keep_nobody_out() {
         assert_eq!(found.sum("drover_requests_total", &[]), 400.0);
         assert_eq!(found.sum("drover_responses_total", &[("status", "200")]), 400.0);
     }
+}
+
+const HALF_A_HEAD: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ";
+
+/// A head gets 5 seconds from its first byte on.
+const LATE: Duration = Duration::from_secs(4);
+
+/// Has `count` clients send half a head, more than there may be clients, and another one ask. It is answered before any head is
+/// late: those that have waited longest are closed for it, and `going_on` of the others at least go on. `None`: the
+/// machine stood still for so long that heads may have been late.
+fn half_heads_give_way(admin: SocketAddr, count: usize, going_on: usize) -> Option<()> {
+    let begin = Instant::now();
+    let mut clients: Vec<_> = (0..count).map(|_| Client::connect(admin)).collect();
+    // It fails for a client that was closed.
+    clients.iter().for_each(|client| drop(client.stream().write_all(HALF_A_HEAD.as_bytes())));
+    assert_eq!(get(admin, "/healthz").is(200).text(), "ok\n");
+    let mut whole = 0;
+    for client in &mut clients {
+        let sent = client.stream().write_all(b"\r\n\r\n").and_then(|()| client.await_bytes());
+        if matches!(sent, Ok(1..)) {
+            client.reply().is(200);
+            whole += 1;
+        }
+    }
+    if begin.elapsed() >= LATE {
+        return None;
+    }
+    assert!(whole >= going_on, "{whole} of {count} go on");
+    Some(())
+}
+
+#[test]
+fn half_heads_keep_nobody_out() {
+    for workers in [THREADS, PROCESSES] {
+        let (_server, admin) = watched(&Site::new(), workers);
+        once(|| half_heads_give_way(admin, 70, 50));
+        once(|| half_heads_give_way(admin, 300, 20));
+    }
+}
+
+#[test]
+fn half_heads_keep_nobody_out_where_descriptors_are_few() {
+    let command = starved(40, &["--reply-size", "1", "--admin", "127.0.0.1:0"]);
+    let mut server = Server::start(command, 1);
+    let admin = server.admin_address();
+    once(|| half_heads_give_way(admin, 100, 10));
 }
 
 #[test]
