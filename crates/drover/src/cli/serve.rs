@@ -31,6 +31,7 @@ use drover_sys::process::activation::passed_sockets;
 use drover_sys::socket::Address;
 use drover_usage::{UsageError, printable};
 
+mod admin_flags;
 mod check;
 mod config;
 mod explain;
@@ -309,6 +310,7 @@ fn configuration(
             "--user {user}: only root can become another user; start as root, or leave the flag out"
         )));
     }
+    args.admin.check()?;
     let proxies = args.proxies.proxies()?;
     let workers = args.workers();
     let some = |time: Duration| (!time.is_zero()).then_some(time);
@@ -316,7 +318,7 @@ fn configuration(
         site,
         hosts,
         listen: args.listen,
-        admin: args.admin,
+        admin: args.admin.admin,
         dispatch,
         accept,
         by_cpu: args.accept_by_cpu,

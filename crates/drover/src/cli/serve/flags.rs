@@ -11,6 +11,7 @@ use drover_mech::fileio::{self, Backend};
 use drover_mech::mechanisms::{DevPollModel, Mechanism};
 use drover_mech::net::AcceptBatch;
 
+use super::admin_flags::AdminFlags;
 use super::hosts::HostFlag;
 use super::memory_flags::{CACHE, MemoryFlags, ServerMemory};
 use super::proxy_flags::ProxyFlags;
@@ -101,13 +102,8 @@ pub(in crate::cli) struct Args {
     #[arg(hide_short_help = true, long)]
     pub(super) server_timing: bool,
 
-    /// Tell at ADDR how the server is and what it has counted: health, Prometheus metrics, a live page
-    ///
-    /// ADDR is as for --listen. The paths are /healthz, /metrics, /status and /status.json. Nobody is asked for
-    /// a password there: choose an address that only those reach who may know.
-    #[arg(help_heading = SERVING)]
-    #[arg(hide_short_help = true, long, value_name = "ADDR", value_parser = address)]
-    pub(super) admin: Option<Listen>,
+    #[command(flatten)]
+    pub(super) admin: AdminFlags,
 
     /// Become this user when the addresses are bound, and serve without the rights of root
     ///
@@ -457,7 +453,7 @@ fn policies() -> String {
     names(Policy::ALL.iter().map(|policy| policy.name()))
 }
 
-fn address(text: &str) -> Result<Listen, String> {
+pub(super) fn address(text: &str) -> Result<Listen, String> {
     static KNOWN: Remembered<Listen> = Remembered::new();
     KNOWN.find(text, || resolve(text))
 }

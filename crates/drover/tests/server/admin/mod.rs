@@ -247,6 +247,38 @@ fn a_hundred_connections_at_once_keep_nobody_out() {
     }
 }
 
+/// What a server with these flags says that does not start.
+fn refused(flags: &[&str]) -> String {
+    let mut command = drover();
+    command.args(["serve", "--reply-size", "1", "--listen", "127.0.0.1:0"]).args(flags);
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{flags:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn an_address_that_other_machines_reach_needs_a_word() {
+    for address in ["0.0.0.0:0", "[::]:0", ":0"] {
+        for more in [&[][..], &["--processes"], &["--check"], &["--explain"]] {
+            let told = refused(&[&["--admin", address], more].concat());
+            let expected = format!("--admin {address}: other machines can reach ");
+            assert!(told.contains(&expected) && told.contains("--admin-public"), "{told}");
+            assert!(told.contains("--admin 127.0.0.1:"), "{told}");
+        }
+    }
+    for workers in [THREADS, PROCESSES] {
+        let flags = [&["--admin", "0.0.0.0:0", "--admin-public"], workers].concat();
+        let mut server = Server::of_size(1, &flags);
+        let admin = SocketAddr::from(([127, 0, 0, 1], server.admin_address().port()));
+        get(admin, "/healthz").is(200);
+    }
+    for local in ["127.0.0.1:0", "127.1.2.3:0", "localhost:0", "0"] {
+        let flags = ["serve", "--reply-size", "1", "--listen", "127.0.0.1:0", "--check", "--admin"];
+        let output = drover().args(flags).arg(local).output().unwrap();
+        assert!(output.status.success(), "{local}: {output:?}");
+    }
+}
+
 const HALF_A_HEAD: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ";
 
 /// A head gets 5 seconds from its first byte on.

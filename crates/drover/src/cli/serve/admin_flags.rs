@@ -1,0 +1,50 @@
+//! Flags of `drover serve` for those who watch it.
+
+use std::net::SocketAddr;
+
+use drover_server::Listen;
+use drover_usage::UsageError;
+
+use super::flags::address;
+use super::response_flags::SERVING;
+
+/// Flags of the address for health, metrics and status.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct AdminFlags {
+    /// Serve health checks, Prometheus metrics and a live status page on ADDR
+    ///
+    /// ADDR is as for --listen. The paths are /healthz, /metrics, /status and /status.json. There is no password: an address
+    /// that other machines can reach also needs --admin-public.
+    #[arg(help_heading = SERVING)]
+    #[arg(hide_short_help = true, long, value_name = "ADDR", value_parser = address)]
+    pub(super) admin: Option<Listen>,
+
+    /// Let --admin use an address that other machines can reach
+    ///
+    /// Everybody who can connect to that address can read counters, versions and settings: keep strangers out by the
+    /// network.
+    #[arg(help_heading = SERVING)]
+    #[arg(hide_short_help = true, long)]
+    pub(super) admin_public: bool,
+}
+
+impl AdminFlags {
+    /// # Errors
+    /// Other machines can reach the address, and nobody has said that they may.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let Some(listen) = self.admin.as_ref().filter(|_| !self.admin_public) else {
+            return Ok(());
+        };
+        let is_public = |it: &&SocketAddr| !it.ip().is_loopback();
+        match listen.addresses.iter().find(is_public) {
+            None => Ok(()),
+            Some(address) => anyhow::bail!(UsageError::new(format!(
+                "--admin {}: other machines can reach {}, and --admin has no password; use --admin 127.0.0.1:{}, or \
+                 allow it with --admin-public",
+                listen.name,
+                address.ip(),
+                address.port(),
+            ))),
+        }
+    }
+}
