@@ -147,6 +147,8 @@ pub struct Config {
     pub passed: Vec<Arc<OwnedFd>>,
     /// Where a server tells how it is and what it has counted (`admin`); `None`: nowhere.
     pub admin: Option<Listen>,
+    /// The hosts that requests to `admin` may name beside its own name, addresses and `localhost`; others get the status 421.
+    pub admin_hosts: Vec<HostPattern>,
     /// How each worker waits.
     pub mechanism: &'static Mechanism,
     /// The options of the mechanism.
@@ -353,6 +355,7 @@ impl Config {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             passed: Vec::new(),
             admin: None,
+            admin_hosts: Vec::new(),
             mechanism,
             dispatch: mechanisms::MechanismOptions::default(),
             defer_accept: true,

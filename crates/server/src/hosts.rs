@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use foldhash::quality::RandomState;
@@ -39,7 +40,7 @@ impl FromStr for HostPattern {
         };
         let in_brackets = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
         let is_right = match in_brackets {
-            Some(address) => !is_wildcard && address.parse::<std::net::Ipv6Addr>().is_ok(),
+            Some(address) => !is_wildcard && address.parse::<Ipv6Addr>().is_ok(),
             None => name.len() <= NAME_MOST && is_name(name),
         };
         let why = match is_right {
@@ -49,11 +50,9 @@ impl FromStr for HostPattern {
                 "each is a name by itself, as in a.test,b.test=/srv, and in a file [\"a.test\", \"b.test\"]"
             }
             false if in_brackets.is_none() && name.contains(':') => {
-                "a site is for all ports; an IPv6 address stands in brackets"
+                "a name is for all ports; an IPv6 address stands in brackets"
             }
-            false => {
-                "write example.org, or *.example.org for all names beneath it; other hosts get ROOT"
-            }
+            false => "write example.org, or *.example.org for all names beneath it",
         };
         Err(format!("'{text}' is no name of a host: {why}"))
     }
@@ -110,6 +109,46 @@ impl HostTable {
         let mut beneath = dots.filter(|(at, _)| *at > 0).map(|(at, _)| &name[at + 1..]);
         beneath.find_map(|parent| self.wildcards.get(parent).copied())
     }
+}
+
+/// Which hosts are answered where others are refused. This protects from DNS rebinding: a page of another site has the name of
+/// that site lead to the address of this server, and reads what the browser then takes for a part of the site.
+#[derive(Debug)]
+pub(crate) struct AllowedHosts(HostTable);
+
+impl AllowedHosts {
+    pub(crate) fn new(patterns: &[HostPattern]) -> AllowedHosts {
+        let one_site = patterns.iter().map(|pattern| (pattern, 0));
+        AllowedHosts(HostTable::new(one_site).unwrap_or_default())
+    }
+
+    /// Whether a request for this authority is answered; `None`: the request names none.
+    pub(crate) fn has(&self, authority: Option<&[u8]>) -> bool {
+        authority.is_none_or(|it| cannot_be_rebound(it) || self.0.find(it).is_some())
+    }
+}
+
+/// Whether nobody can have the host of `authority` lead elsewhere: it is an address, which no look-up finds, or `localhost`, which
+/// browsers never look up (RFC 6761 section 6.3), or empty, which browsers never send.
+pub(crate) fn cannot_be_rebound(authority: &[u8]) -> bool {
+    let host = without_port(authority);
+    let Ok(host) = std::str::from_utf8(host.strip_suffix(b".").unwrap_or(host)) else {
+        return false;
+    };
+    match host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => {
+            host.is_empty()
+                || host.eq_ignore_ascii_case("localhost")
+                || host.parse::<Ipv4Addr>().is_ok()
+        }
+    }
+}
+
+/// The host of `authority` as one may name it in a flag, for messages; `None`: it cannot be named.
+pub(crate) fn nameable(authority: &[u8]) -> Option<HostPattern> {
+    let host = std::str::from_utf8(without_port(authority)).ok()?;
+    host.parse().ok().filter(|pattern: &HostPattern| !pattern.is_wildcard)
 }
 
 /// The sites of hosts by their names, for the access log.
@@ -200,6 +239,56 @@ mod tests {
             ("2001", None),
         ] {
             assert_eq!(table.find(host.as_bytes()), site, "{host}");
+        }
+    }
+
+    #[test]
+    fn hosts_that_nobody_can_rebind_are_always_allowed() {
+        let patterns = ["drover", "*.svc.cluster.local"].map(|it| it.parse().unwrap());
+        let allowed = AllowedHosts::new(&patterns);
+        assert!(allowed.has(None));
+        for host in [
+            "",
+            ":9090",
+            "127.0.0.1",
+            "10.1.2.3:9090",
+            "127.0.0.1.",
+            "[::1]",
+            "[2001:db8::1]:9090",
+            "localhost",
+            "LocalHost.:9090",
+            "Drover:9090",
+            "drover.",
+            "a.b.svc.cluster.local",
+        ] {
+            assert!(allowed.has(Some(host.as_bytes())), "{host}");
+        }
+        for host in [
+            "example.org",
+            "localhost.example.org",
+            "x.localhost",
+            "127.0.0.1.example.org",
+            "127.1",
+            "1.2.3.4.5",
+            "0x7f.1",
+            "[::1].example.org",
+            "[drover]",
+            "svc.cluster.local",
+            "drover.example.org",
+            "drover%2e",
+            "localhost..",
+        ] {
+            assert!(!allowed.has(Some(host.as_bytes())), "{host}");
+        }
+        assert!(!allowed.has(Some(b"\xff")));
+    }
+
+    #[test]
+    fn messages_name_a_host_as_a_flag_does() {
+        let named = |host: &str| nameable(host.as_bytes()).map(|it| it.to_string());
+        assert_eq!(named("Drover.:9090").as_deref(), Some("drover"));
+        for host in ["*.a", "a,b", "$(b)", "a%20", "[x]", ""] {
+            assert_eq!(named(host), None, "{host}");
         }
     }
 

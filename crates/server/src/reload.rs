@@ -104,7 +104,7 @@ pub(crate) fn tell_reload(outcome: Result<Option<&str>, &anyhow::Error>) {
 #[derive(Debug)]
 pub(crate) struct FixedSettings {
     /// Flags, with their values.
-    flags: [(&'static str, String); 8],
+    flags: [(&'static str, String); 9],
     counters: CountersFile,
 }
 
@@ -115,6 +115,7 @@ impl FixedSettings {
         let flags = [
             ("--listen", format!("{:?}", names(&config.listen))),
             ("--admin", format!("{:?}", names(config.admin.as_slice()))),
+            ("--admin-hosts", format!("{:?}", config.admin_hosts)),
             ("--user", format!("{:?}", config.user)),
             ("--no-sandbox", format!("{:?}", config.sandbox)),
             ("--counters", format!("{:?}", config.counters)),

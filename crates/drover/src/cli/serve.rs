@@ -319,6 +319,7 @@ fn configuration(
         hosts,
         listen: args.listen,
         admin: args.admin.admin,
+        admin_hosts: args.admin.admin_hosts,
         dispatch,
         accept,
         by_cpu: args.accept_by_cpu,

@@ -288,13 +288,13 @@ fn a_format_says_what_a_line_has_on_every_mechanism() {
         let rest = |fields: &str| format!("{fields} {name}.0 sent {port} {process} %");
         let expected = [
             rest(
-                r#"127.0.0.1 0 + "GET /a?b=\x22c HTTP/1.1" 200 5 5 GET /a?b=\x22c HTTP/1.1 test 1, \x222 5"#,
+                r#"127.0.0.1 0 + "GET /a?b=\x22c HTTP/1.1" 200 5 5 GET /a?b=\x22c HTTP/1.1 localhost 1, \x222 5"#,
             ),
             rest(
-                r#"127.0.0.1 1 + "HEAD /long HTTP/1.1" 200 - 0 HEAD /long HTTP/1.1 test - 300000"#,
+                r#"127.0.0.1 1 + "HEAD /long HTTP/1.1" 200 - 0 HEAD /long HTTP/1.1 localhost - 300000"#,
             ),
             rest(
-                r#"127.0.0.1 2 - "GET /long HTTP/1.1" 200 300000 300000 GET /long HTTP/1.1 test - 300000"#,
+                r#"127.0.0.1 2 - "GET /long HTTP/1.1" 200 300000 300000 GET /long HTTP/1.1 localhost - 300000"#,
             ),
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected, "{name}");
@@ -316,7 +316,7 @@ fn a_client_cannot_write_lines_of_its_own() {
     });
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.bytes().all(|byte| byte == b'\n' || (0x20..0x7f).contains(&byte)), "{text:?}");
-    assert!(text.starts_with("a\\x09b\\xC3\\xA9\\xC2\\x9B31m\\x5C\\x22|test|/a|?|"), "{text}");
+    assert!(text.starts_with("a\\x09b\\xC3\\xA9\\xC2\\x9B31m\\x5C\\x22|localhost|/a|?|"), "{text}");
 }
 
 #[test]

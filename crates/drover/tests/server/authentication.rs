@@ -232,7 +232,7 @@ fn the_log_names_nobody_for_the_request_of_another_on_every_mechanism() {
         let own = ["--host", &host, "--log-format", "%u %{Host}i", "--access-log"];
         let own = [&own[..], &[log.to_str().unwrap(), "--dispatch", mechanism.name]].concat();
         let mut server = Server::on(&open, &own);
-        let ann = request("GET", "/public", &[&ann()]).replace("Host: test", "Host: ann.test");
+        let ann = request("GET", "/public", &[&ann()]).replace("Host: localhost", "Host: ann.test");
         let nobody = request("GET", "/public", &[]);
         let mut client = server.connect();
         client.send(&ann);
@@ -241,7 +241,7 @@ fn the_log_names_nobody_for_the_request_of_another_on_every_mechanism() {
         (0..3).for_each(|_| drop(client.reply().is(200)));
         server.terminate();
         assert!(server.exit_status().success());
-        let expected = "ann ann.test\n- test\nann ann.test\n- test\n";
+        let expected = "ann ann.test\n- localhost\nann ann.test\n- localhost\n";
         assert_eq!(fs::read_to_string(&log).unwrap(), expected, "{}", mechanism.name);
     });
 }

@@ -518,7 +518,7 @@ impl Client {
 
 /// A request with a `Host` and the given fields.
 pub(crate) fn request(method: &str, target: &str, fields: &[&str]) -> String {
-    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: test\r\n");
+    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
     for field in fields {
         text.push_str(field);
         text.push_str("\r\n");

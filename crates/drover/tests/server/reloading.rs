@@ -46,7 +46,7 @@ impl Configured {
 
     /// Changes the settings as editors do, by another file of the same name, and returns what the log says to SIGHUP.
     #[track_caller]
-    fn reload(&mut self, change: impl FnOnce(&str) -> String) -> String {
+    pub(crate) fn reload(&mut self, change: impl FnOnce(&str) -> String) -> String {
         let [file, new] = ["drover.toml", "new"].map(|name| self.folder.path().join(name));
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&new, change(&text)).unwrap();

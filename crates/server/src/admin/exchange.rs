@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use drover_http1::response::{Common, ConnectionField, Head};
 use drover_http1::{Framing, HeadLimits, Method, Request, Status, request};
 use drover_mech::net::{Conn, Io};
+use tracing::warn;
 
 use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
 use super::{WatchedServer, metrics, page};
+use crate::hosts::{AllowedHosts, HostPattern, nameable};
 use crate::json_text;
 use crate::respond::response::SERVER;
-use crate::worker::clock::DateClock;
+use crate::worker::clock::{DateClock, Throttle};
 
 /// The longest request head and target. The input buffer has the length of the longest head.
 pub(super) const LIMITS: HeadLimits = HeadLimits { line: 1024, head: 8 * 1024, fields: 100 };
@@ -46,6 +48,8 @@ pub(super) struct AdminSite {
     samples: RefCell<CounterSamples>,
     /// How many connections are sent events.
     streams: Cell<usize>,
+    hosts: AllowedHosts,
+    complaints: RefCell<Throttle>,
 }
 
 /// What a connection does when its response is sent.
@@ -67,10 +71,11 @@ struct Resource {
 }
 
 impl AdminSite {
-    pub(super) fn new(server: WatchedServer, now: Instant) -> AdminSite {
+    pub(super) fn new(server: WatchedServer, hosts: AllowedHosts, now: Instant) -> AdminSite {
         let samples = RefCell::new(CounterSamples::new(&server, now));
         let clock = RefCell::new(DateClock::new(now));
-        AdminSite { server, clock, samples, streams: Cell::new(0) }
+        let (streams, complaints) = (Cell::new(0), RefCell::default());
+        AdminSite { server, clock, samples, streams, hosts, complaints }
     }
 
     /// The state of the server, as JSON in one line.
@@ -89,7 +94,7 @@ impl AdminSite {
 
     /// Writes the response to the first request in the input, if there is a whole one. Returns how many bytes of the
     /// input that consumes, and what comes next. `closes`: the connection ends behind the response.
-    fn respond(&self, io: Io<'_>, closes: bool) -> (usize, Next) {
+    fn respond(&self, io: Io<'_>, now: Instant, closes: bool) -> (usize, Next) {
         let Io { input, output } = io;
         let request = match request::parse(input, &LIMITS) {
             Ok(Some(request)) => request,
@@ -102,7 +107,13 @@ impl AdminSite {
         };
         let persists = request.keep_alive && request.framing == Framing::None && !closes;
         let connection = ConnectionField::new(request.version, persists);
-        if !matches!(request.method, Method::Get | Method::Head) {
+        if !self.hosts.has(request.host) {
+            let host = request.host.and_then(nameable);
+            self.complain(host.as_ref(), now);
+            let text = allowing(host.as_ref());
+            let head = self.head(output, Status::MisdirectedRequest, connection);
+            head.text(&text, request.method != Method::Head);
+        } else if !matches!(request.method, Method::Get | Method::Head) {
             let head = self.head(output, Status::MethodNotAllowed, connection);
             head.allow("GET, HEAD").text("", true);
         } else if path(&request) == b"/status/events" && self.streams.get() < STREAMS {
@@ -122,6 +133,14 @@ impl AdminSite {
         match persists {
             true => (request.head.len(), Next::Again),
             false => (input.len(), Next::Close),
+        }
+    }
+
+    /// Logs that a host was refused: what fails is a scrape or a health check, whose response hardly anybody reads.
+    fn complain(&self, host: Option<&HostPattern>, now: Instant) {
+        if let Some(others) = self.complaints.borrow_mut().ask(now) {
+            let allowing = allowing(host);
+            warn!("--admin refuses a request: {allowing} ({others} like this not logged)");
         }
     }
 
@@ -159,6 +178,14 @@ impl AdminSite {
     }
 }
 
+/// How an operator allows a host that was refused, if it can be named.
+fn allowing(host: Option<&HostPattern>) -> String {
+    match host {
+        Some(host) => format!("host '{host}' is not allowed; allow it with --admin-hosts {host}"),
+        None => "this host is not allowed; allow hosts with --admin-hosts".to_owned(),
+    }
+}
+
 /// The target without its query.
 fn path<'r>(request: &Request<'r>) -> &'r [u8] {
     request.path.split(|byte| *byte == b'?').next().unwrap_or_default()
@@ -182,9 +209,10 @@ async fn converse(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
     // Whether the deadline belongs to a request that has begun: more bytes do not extend it.
     let mut begun = false;
     loop {
-        site.clock.borrow_mut().tick(conn.net().now());
+        let now = conn.net().now();
+        site.clock.borrow_mut().tick(now);
         let closes = conn.net().stopping();
-        match conn.io(|io| site.respond(io, closes)) {
+        match conn.io(|io| site.respond(io, now, closes)) {
             Next::Receive => {}
             Next::Again => {
                 flush(conn).await?;

@@ -30,6 +30,8 @@ pub(crate) struct AdminKeeper {
     /// What it listens with; also for another server.
     sockets: Vec<Arc<OwnedFd>>,
     facts: ServerFacts,
+    /// The hosts that requests may name.
+    hosts: Vec<String>,
     arguments: Vec<OsString>,
     /// The counters of workers that have not ended, by their numbers.
     tables: BTreeMap<usize, CounterTable>,
@@ -62,11 +64,12 @@ impl AdminKeeper {
         table: (usize, CounterTable),
         hear: impl Fn(u32, ChildEvent<FromAdmin>) + Send + Sync + 'static,
     ) -> io::Result<AdminKeeper> {
-        let BoundAdmin { addresses, sockets, facts } = bound;
+        let BoundAdmin { addresses, sockets, facts, hosts } = bound;
         let mut keeper = AdminKeeper {
             addresses,
             sockets,
             facts,
+            hosts,
             arguments,
             tables: [table].into(),
             hear: Arc::new(hear),
@@ -152,6 +155,7 @@ impl AdminKeeper {
             control: -1,
             sockets: self.sockets.iter().map(|socket| socket.as_raw_fd()).collect(),
             facts: self.facts.clone(),
+            hosts: self.hosts.clone(),
             ended: ended.as_ref().map(|table| table.file().as_raw_fd()),
             tables: tables.collect(),
         };

@@ -24,6 +24,8 @@ use tracing::error;
 
 use crate::Config;
 use crate::admin::process::ProcessQuestions;
+use crate::config::Listen;
+use crate::hosts::{AllowedHosts, HostPattern};
 use crate::listen::bind::{bind_name, those_at};
 use crate::status::history::CounterHistory;
 
@@ -116,6 +118,8 @@ pub(crate) struct BoundAdmin {
     addresses: Vec<SocketAddr>,
     sockets: Vec<Arc<OwnedFd>>,
     facts: ServerFacts,
+    /// The hosts that requests may name, by [`HostPattern`]'s text.
+    hosts: Vec<String>,
 }
 
 impl BoundAdmin {
@@ -132,7 +136,8 @@ impl BoundAdmin {
     ) -> anyhow::Result<Option<BoundAdmin>> {
         let Some(listen) = &config.admin else { return Ok(None) };
         let facts = ServerFacts::of(config, processes, served);
-        let mut bound = BoundAdmin { addresses: Vec::new(), sockets: Vec::new(), facts };
+        let hosts = hosts(config, listen);
+        let mut bound = BoundAdmin { addresses: Vec::new(), sockets: Vec::new(), facts, hosts };
         bind_name("--admin", listen, |address| {
             let socket = match &those_at(handed_over, &address.into())[..] {
                 [socket, ..] => socket.try_clone()?,
@@ -147,10 +152,17 @@ impl BoundAdmin {
     }
 }
 
+/// The hosts that requests may name: those of the configuration, and the name that `listen` gives to its address.
+fn hosts(config: &Config, listen: &Listen) -> Vec<String> {
+    let own = listen.name.rsplit_once(':').and_then(|(host, _)| host.parse::<HostPattern>().ok());
+    config.admin_hosts.iter().chain(&own).map(HostPattern::to_string).collect()
+}
+
 /// Serves on the calling thread until asked to stop. `ready` gets the handle when connections are accepted.
 fn run(
     sockets: Vec<OwnedFd>,
     server: WatchedServer,
+    hosts: AllowedHosts,
     ready: impl FnOnce(Remote),
 ) -> anyhow::Result<()> {
     let mechanism = mechanisms::auto_of_readiness().context("no mechanism works here")?;
@@ -160,7 +172,7 @@ fn run(
         .with_partial_is_idle(true)
         .with_input_capacity(exchange::LIMITS.head);
     let net = Net::open(&options).context("cannot set up its mechanism")?;
-    let site = exchange::AdminSite::new(server, net.now());
+    let site = exchange::AdminSite::new(server, hosts, net.now());
     let mut executor = Executor::new(&net, GRACE);
     for socket in sockets {
         let listener = Listener::open(&net, socket).context("cannot wait for connections")?;

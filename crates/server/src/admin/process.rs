@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ServerFacts, WatchedServer, run};
 use crate::config::{Config, ContentSource};
+use crate::hosts::AllowedHosts;
 use crate::json_messages;
 use crate::log;
 use crate::sandbox;
@@ -33,6 +34,8 @@ pub(crate) struct AdminInheritance {
     /// What it listens with.
     pub(super) sockets: Vec<RawFd>,
     pub(super) facts: ServerFacts,
+    /// The hosts that requests may name.
+    pub(super) hosts: Vec<String>,
     /// Counters of workers that have ended, added up, if there are any.
     pub(super) ended: Option<RawFd>,
     /// The counters of each set of workers by its number; the last ones serve.
@@ -149,6 +152,9 @@ fn watch(
     let ended = inheritance.ended.map(table).transpose()?;
     let counters = CounterHistory::of(ended.map(|table| table.rows()), tables.values().cloned())
         .context("there are no counters")?;
+    let hosts = inheritance.hosts.iter().map(|host| host.parse());
+    let hosts = hosts.collect::<Result<Vec<_>, String>>().map_err(anyhow::Error::msg)?;
+    let hosts = AllowedHosts::new(&hosts);
     let facts = Arc::new(Mutex::new(inheritance.facts.clone()));
     let stopping = Arc::<AtomicBool>::default();
     let processes = Arc::new(ProcessQuestions::to(Arc::clone(control)));
@@ -180,7 +186,7 @@ fn watch(
         sandbox.close(&config, true);
         let _gone = json_messages::send(&tells, &FromAdmin::Ready, &[]);
     };
-    run(sockets, server, ready)
+    run(sockets, server, hosts, ready)
 }
 
 /// What is known of the server.

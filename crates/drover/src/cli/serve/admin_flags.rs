@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use drover_server::Listen;
+use drover_server::{HostPattern, Listen};
 use drover_usage::UsageError;
 
 use super::flags::address;
@@ -26,6 +26,15 @@ pub(super) struct AdminFlags {
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long)]
     pub(super) admin_public: bool,
+
+    /// Answer requests to --admin that name these hosts too; others get 421
+    ///
+    /// Names without a port, or *.NAME, with commas between them. Addresses, localhost and the host of ADDR are always
+    /// answered. A Prometheus that scrapes http://drover:9090/metrics needs --admin-hosts drover. Without this check, a
+    /// web page of another site could read --admin by way of a visitor's browser (DNS rebinding).
+    #[arg(help_heading = SERVING)]
+    #[arg(hide_short_help = true, long, value_name = "LIST", value_delimiter = ',')]
+    pub(super) admin_hosts: Vec<HostPattern>,
 }
 
 impl AdminFlags {

@@ -11,6 +11,7 @@ use crate::harness::{Client, Reply, Server, Site, drover, on_every_mechanism, re
 use crate::limits::starved;
 
 mod exposition;
+mod hosts;
 mod page;
 mod status;
 
