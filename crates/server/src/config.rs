@@ -141,6 +141,8 @@ pub struct Config {
     pub site: Option<SiteSettings>,
     /// Sites of their own for some hosts.
     pub hosts: Vec<HostSite>,
+    /// The hosts that `site` is for, beside addresses and `localhost`; other requests get the status 421. None: it is for all.
+    pub allowed_hosts: Vec<HostPattern>,
     /// The addresses to listen at.
     pub listen: Vec<Listen>,
     /// Sockets that listen already: a service manager has passed them on.
@@ -322,7 +324,7 @@ impl Config {
         self.sites().any(|site| matches!(site.source, ContentSource::Directory(_)))
     }
 
-    /// The site of each host, by the number in [`Config::sites`].
+    /// The site of each host, by the number in [`Config::sites`]. An allowed host that has a site of its own gets that.
     ///
     /// # Errors
     /// Two sites are for one host.
@@ -331,6 +333,9 @@ impl Config {
         let names = (first..)
             .zip(&self.hosts)
             .flat_map(|(number, host)| host.names.iter().map(move |name| (name, number)));
+        let has_own = |name| self.hosts.iter().any(|host| host.names.contains(name));
+        let allowed = self.allowed_hosts.iter().filter(|name| !has_own(*name));
+        let names = names.chain(allowed.map(|name| (name, 0)));
         HostTable::new(names).map_err(|name| {
             UsageError::new(format!("--host: {name} has two sites; name it once")).into()
         })
@@ -352,6 +357,7 @@ impl Config {
         Config {
             site: Some(SiteSettings::new(source)),
             hosts: Vec::new(),
+            allowed_hosts: Vec::new(),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             passed: Vec::new(),
             admin: None,

@@ -276,6 +276,13 @@ fn configuration(
 ) -> anyhow::Result<Config> {
     refuse_served_files(&args)?;
     let (site, hosts) = sites(&args, opened)?;
+    if site.is_none() && !args.allowed_hosts.is_empty() {
+        bail!(UsageError::new(
+            "--allowed-hosts: there is no ROOT for these hosts; name a directory, or leave the flag out: hosts without a \
+             site get 421 already"
+                .to_owned()
+        ));
+    }
     let users = site.iter().chain(hosts.iter().map(|host| &host.site));
     let users = users.filter_map(|site| site.auth.as_ref());
     let processes = if args.processes { args.workers().get() } else { 1 };
@@ -317,6 +324,7 @@ fn configuration(
     Ok(Config {
         site,
         hosts,
+        allowed_hosts: args.allowed_hosts,
         listen: args.listen,
         admin: args.admin.admin,
         admin_hosts: args.admin.admin_hosts,

@@ -54,7 +54,7 @@ fn start_with_hosts(site: &Site, mut command: Command) -> Server {
     Server::start(command, 1)
 }
 
-fn request_to(host: &str, target: &str, field: &str) -> String {
+pub(crate) fn request_to(host: &str, target: &str, field: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{field}\r\n")
 }
 

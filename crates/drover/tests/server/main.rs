@@ -7,6 +7,7 @@ mod accepting;
 mod access_log;
 mod activation;
 mod admin;
+mod allowed_hosts;
 mod authentication;
 mod cache;
 mod conditions;

@@ -14,7 +14,7 @@ use drover_mech::net::Net;
 
 use crate::auth::Authenticator;
 use crate::config::{Config, ContentSource, SiteSettings};
-use crate::hosts::HostTable;
+use crate::hosts::{HostTable, cannot_be_rebound};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::lookup::kept::KeptFiles;
@@ -66,8 +66,27 @@ pub(crate) struct ServedSites {
 
 struct HostRouting {
     table: HostTable,
-    /// Whether the first site is for hosts that the table does not have.
-    has_site_for_others: bool,
+    others: OtherHosts,
+}
+
+/// What requests get for hosts that the table does not have.
+enum OtherHosts {
+    /// The first site.
+    Served,
+    /// The first site, if no other site can have the host lead here.
+    ServedIfNotRebound,
+    /// The status 421.
+    Refused,
+}
+
+impl OtherHosts {
+    fn are_served(&self, host: Option<&[u8]>) -> bool {
+        match self {
+            OtherHosts::Served => true,
+            OtherHosts::ServedIfNotRebound => host.is_none_or(cannot_be_rebound),
+            OtherHosts::Refused => false,
+        }
+    }
 }
 
 impl ServedSite {
@@ -127,11 +146,15 @@ impl ServedSites {
             .enumerate()
             .map(|(number, site)| ServedSite::open(site, config, (&kept, number), &clients, net))
             .collect::<anyhow::Result<_>>()?;
-        let hosts = match config.hosts.is_empty() {
+        let hosts = match config.hosts.is_empty() && config.allowed_hosts.is_empty() {
             true => None,
             false => Some(Box::new(HostRouting {
                 table: config.host_table()?,
-                has_site_for_others: config.site.is_some(),
+                others: match (&config.site, config.allowed_hosts.is_empty()) {
+                    (None, _) => OtherHosts::Refused,
+                    (Some(_), true) => OtherHosts::Served,
+                    (Some(_), false) => OtherHosts::ServedIfNotRebound,
+                },
             })),
         };
         Ok(ServedSites { all, hosts, answering: 0, kept, clients })
@@ -143,7 +166,7 @@ impl ServedSites {
         if let Some(hosts) = &self.hosts {
             self.answering = match request.host.and_then(|host| hosts.table.find(host)) {
                 Some(number) => number as usize,
-                None if hosts.has_site_for_others => 0,
+                None if hosts.others.are_served(request.host) => 0,
                 None => return None,
             };
         }

@@ -23,7 +23,7 @@ use crate::cli::auto_or::{
     AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
 use crate::cli::listen::{unix_socket, with_host};
-use drover_server::{AccessLogForm, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
+use drover_server::{AccessLogForm, HostPattern, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use drover_sys::process::OrdinaryUser;
 use drover_usage::{duration, size};
 
@@ -67,6 +67,14 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "NAME=ROOT", hide_short_help = true, value_parser = HostFlag::parse)]
     pub(super) host: Vec<HostFlag>,
+
+    /// Serve ROOT only to requests that name these hosts; others get 421 [default: all hosts]
+    ///
+    /// Names without a port, or *.NAME, with commas between them. Addresses and localhost are always served. '--allowed-hosts
+    /// localhost' keeps web pages of other sites from reading a server on this machine by way of a browser (DNS rebinding).
+    #[arg(help_heading = SERVING)]
+    #[arg(long, value_name = "LIST", hide_short_help = true, value_delimiter = ',')]
+    pub(super) allowed_hosts: Vec<HostPattern>,
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
