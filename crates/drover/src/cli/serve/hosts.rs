@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::builder::BoolValueParser;
@@ -100,9 +101,12 @@ impl HostFlag {
     /// Reads `NAME,NAME=ROOT --flag=value`, with quotation marks as a shell has them.
     pub(super) fn parse(text: &str) -> Result<HostFlag, String> {
         let wrong = || {
+            // With other servers --host is the address to listen on.
+            let is_address = text.parse::<IpAddr>().is_ok() || text == "localhost";
+            let hint = if is_address { "; to listen on an address, use --listen" } else { "" };
             format!(
                 "'{text}' is no site of a host; write NAME=ROOT or NAME,NAME=ROOT without blanks, as in \
-                 'www.example.org=/srv/www --listing'"
+                 'www.example.org=/srv/www --listing'{hint}"
             )
         };
         let words = shlex::split(text).ok_or_else(|| "a quotation mark has no end".to_owned())?;

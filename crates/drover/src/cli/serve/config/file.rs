@@ -8,9 +8,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Arg, Command};
-use drover_lab::document::{
-    Fault, Faults, KeyEntry, Location, Node, SourceText, Type, Value, suggestion,
-};
+use drover_lab::document::{Fault, Faults, KeyEntry, Location, Node, SourceText, Type, Value};
 use drover_server::HostPattern;
 
 use super::flag_values::{
@@ -239,16 +237,16 @@ fn unknown(command: &Command, key: &str) -> String {
     if command.get_name() == HOST && flag_of(&self::command(), key).is_some() {
         return format!("'{key}' is for all hosts: it stands above the first [[{HOST}]]");
     }
-    match suggestion(key, known) {
-        nearest if command.get_name() == HOST && nearest.is_empty() => {
+    match mistake::key_hint(command, key, known) {
+        hint if command.get_name() == HOST && hint.is_empty() => {
             format!(
                 "there is no key '{key}': a host has a name, a root, and flags about files and responses"
             )
         }
-        nearest if nearest.is_empty() => {
+        hint if hint.is_empty() => {
             format!("there is no key '{key}': keys are the flags of 'drover serve --help'")
         }
-        nearest => format!("there is no key '{key}'{nearest}"),
+        hint => format!("there is no key '{key}'{hint}"),
     }
 }
 
@@ -378,5 +376,14 @@ mod tests {
                 .all(|it| it.contains("no key") && !it.contains(&format!("nearest is '{worker}'")))
         );
         says("accept_batch = 3", &["nearest is 'accept-batch'"]);
+    }
+
+    /// Directives of nginx, for example.
+    #[test]
+    fn a_key_of_another_server_is_answered_with_ours() {
+        says("autoindex = true", &["f.toml:1:1: |'autoindex'; use --listing"]);
+        says("worker_processes = 2", &["use --workers N"]);
+        says("[[host]]\nname = 'a'\nroot = 'a'\ntry_files = 'x'", &["use --fallback"]);
+        says("bindings = 1", &["no key 'bindings': keys are the flags of 'drover serve --help'"]);
     }
 }
