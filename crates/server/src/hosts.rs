@@ -49,6 +49,9 @@ impl FromStr for HostPattern {
             false if text.contains(',') => {
                 "each is a name by itself, as in a.test,b.test=/srv, and in a file [\"a.test\", \"b.test\"]"
             }
+            false if in_brackets.is_some_and(|address| address.contains('%')) => {
+                "clients send addresses without a zone: write what is before the %, as in [fe80::1]"
+            }
             false if in_brackets.is_none() && name.contains(':') => {
                 "a name is for all ports; an IPv6 address stands in brackets"
             }
@@ -97,6 +100,7 @@ impl HostTable {
         let host = host.strip_suffix(b".").unwrap_or(host);
         let name = name.get_mut(..host.len())?;
         name.copy_from_slice(host);
+        let name = without_zone(name);
         name.make_ascii_lowercase();
         if let Some(site) = self.whole.get(&*name) {
             return Some(*site);
@@ -191,6 +195,17 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
+/// A host without the zone of a link-local address, which some clients send although it is theirs alone (RFC 6874 section 4).
+fn without_zone(host: &mut [u8]) -> &mut [u8] {
+    match host.iter().position(|&byte| byte == b'%') {
+        Some(at) if host.starts_with(b"[") && host.ends_with(b"]") => {
+            host[at] = b']';
+            &mut host[..=at]
+        }
+        _ => host,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,12 +245,18 @@ mod tests {
 
     #[test]
     fn addresses_are_names_too() {
-        let table = table(&["192.0.2.1", "[2001:DB8::1]"]);
+        let table = table(&["192.0.2.1", "[2001:DB8::1]", "[fe80::1]"]);
         for (host, site) in [
             ("192.0.2.1:80", Some(1)),
             ("[2001:db8::1]", Some(2)),
             ("[2001:db8::1]:80", Some(2)),
             ("[2001:db8::2]:80", None),
+            ("[fe80::1]:80", Some(3)),
+            ("[fe80::1%25lo]:80", Some(3)),
+            ("[FE80::1%lo]", Some(3)),
+            ("[fe80::1%lo", None),
+            ("[%]", None),
+            ("%", None),
             ("2001", None),
         ] {
             assert_eq!(table.find(host.as_bytes()), site, "{host}");
@@ -304,6 +325,8 @@ mod tests {
             ("a:80", "all ports"),
             ("::1", "in brackets"),
             ("*.[::1]", "write example.org"),
+            ("[fe80::1%lo]", "without a zone"),
+            ("[fe80::1%25lo]", "without a zone"),
             ("m\u{fc}ller.de", "xn--"),
         ] {
             let error = text.parse::<HostPattern>().unwrap_err();

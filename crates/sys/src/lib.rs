@@ -41,3 +41,4 @@ pub mod syscall;
 pub mod tcp_table;
 pub mod unix_listener;
 pub mod waker;
+pub mod zone;

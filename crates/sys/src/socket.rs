@@ -18,6 +18,8 @@ use rustix::net::{
     SocketFlags, SocketType, ipproto, sockopt,
 };
 
+use crate::zone::InUrl;
+
 /// Where a stream socket connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -54,17 +56,17 @@ impl Address {
     #[must_use]
     pub fn url(&self) -> String {
         match self {
-            Address::Ip(address) => format!("http://{address}"),
+            Address::Ip(_) => format!("http://{self}"),
             Address::Unix(_) => self.to_string(),
         }
     }
 }
 
-/// `127.0.0.1:8080`, or `unix:/run/drover.sock`.
+/// `127.0.0.1:8080`, `[fe80::1%25eth0]:8080`, or `unix:/run/drover.sock`.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Ip(address) => address.fmt(f),
+            Address::Ip(address) => InUrl(*address).fmt(f),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }

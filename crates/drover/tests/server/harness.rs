@@ -105,7 +105,7 @@ impl Server {
                 let address = address.unwrap_or_else(|| {
                     panic!("first line: {line:?}, and on stderr {:?}", said(&mut child.stderr))
                 });
-                address.trim().parse().unwrap()
+                socket_address(address.trim())
             })
             .collect();
         Server { child, addresses, stdout }
@@ -130,7 +130,7 @@ impl Server {
     pub(crate) fn admin_address(&mut self) -> SocketAddr {
         let line = self.line_of_stdout();
         let address = line.strip_prefix("status at http://").and_then(|it| it.split('/').next());
-        address.unwrap_or_else(|| panic!("the line of --admin: {line:?}")).parse().unwrap()
+        socket_address(address.unwrap_or_else(|| panic!("the line of --admin: {line:?}")))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -276,6 +276,11 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The address of a URL. A zone there is the loopback interface's, which is number 1; std reads numbers alone.
+fn socket_address(text: &str) -> SocketAddr {
+    text.replace("%25lo", "%1").parse().unwrap()
 }
 
 /// How much memory a process has that is its own, in bytes.

@@ -64,3 +64,4 @@ mod unix_sockets;
 mod usage;
 mod user;
 mod validators;
+mod zones;

@@ -206,7 +206,7 @@ fn cannot_listen(flag: &str, address: SocketAddr, error: io::Error) -> anyhow::E
         io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_string(),
         _ => format!("{error}; raise 'ulimit -n' if that is about open files"),
     };
-    anyhow!("cannot listen on {flag} {address}: {remedy}")
+    anyhow!("cannot listen on {flag} {}: {remedy}", Address::Ip(address))
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The flags of `drover serve`, and the parsers of their values.
 
-use std::net::ToSocketAddrs;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,7 +21,7 @@ use super::site_flags::SiteFlags;
 use crate::cli::auto_or::{
     AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
-use crate::cli::listen::{unix_socket, with_host};
+use crate::cli::listen::{resolve, unix_socket};
 use drover_server::{AccessLogForm, HostPattern, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use drover_sys::process::OrdinaryUser;
 use drover_usage::{duration, size};
@@ -47,9 +46,9 @@ pub(in crate::cli) struct Args {
 
     /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address, or unix:PATH
     ///
-    /// The server listens on every address of HOST. Port 0 takes a free port. A unix socket has the
-    /// permissions 0660 unless they follow, as in unix:/run/drover.sock,mode=0666. The flag may be given
-    /// several times
+    /// The server listens on every address of HOST. Port 0 takes a free port. A link-local address has its
+    /// interface with it, as in [fe80::1%eth0]:8080. A unix socket has the permissions 0660 unless they
+    /// follow, as in unix:/run/drover.sock,mode=0666. The flag may be given several times
     #[arg(help_heading = SERVING)]
     #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address_or_path)]
     pub(super) listen: Vec<Listen>,
@@ -463,7 +462,7 @@ fn policies() -> String {
 
 pub(super) fn address(text: &str) -> Result<Listen, String> {
     static KNOWN: Remembered<Listen> = Remembered::new();
-    KNOWN.find(text, || resolve(text))
+    KNOWN.find(text, || Ok(Listen { name: text.to_owned(), addresses: resolve(text)?, unix: None }))
 }
 
 fn address_or_path(text: &str) -> Result<Listen, String> {
@@ -478,19 +477,6 @@ fn address_or_path(text: &str) -> Result<Listen, String> {
 fn user(text: &str) -> Result<OrdinaryUser, String> {
     static KNOWN: Remembered<OrdinaryUser> = Remembered::new();
     KNOWN.find(text, || OrdinaryUser::parse(text))
-}
-
-fn resolve(text: &str) -> Result<Listen, String> {
-    let found = with_host(text).to_socket_addrs().map_err(|error| {
-        format!("{error}; write HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or a PORT")
-    })?;
-    let mut addresses = Vec::new();
-    for address in found {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    Ok(Listen { name: text.to_owned(), addresses, unix: None })
 }
 
 fn backend(text: &str) -> Result<AutoOr<Backend>, String> {
