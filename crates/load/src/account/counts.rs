@@ -135,8 +135,8 @@ pub(crate) struct Account {
     pub(crate) responses: u64,
     /// Responses that were complete before the window ended.
     pub(crate) responses_in_window: u64,
-    /// Responses by status code.
-    pub(crate) statuses: Box<[u64; 600]>,
+    /// Responses by status code, which has three digits.
+    pub(crate) statuses: Box<[u64; 1000]>,
     pub(crate) errors: Errors,
     /// What the kernel has said of the first attempt to connect that failed.
     pub(crate) connect_error: Option<String>,
@@ -178,7 +178,7 @@ impl Account {
             requests: 0,
             responses: 0,
             responses_in_window: 0,
-            statuses: Box::new([0; 600]),
+            statuses: Box::new([0; 1000]),
             errors: Errors::default(),
             connect_error: None,
             waited: 0,
