@@ -1,5 +1,5 @@
 //! A prefix of a response is incomplete or gives the answer of the whole; a connection persists only
-//! if the body's end is known; HEAD changes nothing but the body.
+//! if the body's end is known; HEAD changes nothing but the body; a folded field means what it means in one line.
 #![no_main]
 
 use drover_http1::response::{self, BodyLength};
@@ -15,6 +15,10 @@ fuzz_target!(|input: &[u8]| {
     match (whole, to_head) {
         (Ok(Some(response)), Ok(Some(to_head))) => {
             assert!(response.head_len <= input.len());
+            assert!((100..1000).contains(&response.status));
+            let head = unfolded(&input[..response.head_len]);
+            assert_eq!(response::parse(&head, false), Ok(Some(response)));
+            assert_eq!(response.fields(&head).count(), response.fields(input).count());
             assert!(!response.keep_alive || response.body != BodyLength::UntilClose);
             assert_eq!(to_head.body, BodyLength::None);
             assert_eq!((to_head.status, to_head.head_len), (response.status, response.head_len));
@@ -22,3 +26,17 @@ fuzz_target!(|input: &[u8]| {
         (whole, to_head) => assert_eq!(whole, to_head),
     }
 });
+
+/// `head` with spaces in place of the line ends before white space.
+fn unfolded(head: &[u8]) -> Vec<u8> {
+    let mut head = head.to_vec();
+    for at in 1..head.len() {
+        if let [b'\n', b' ' | b'\t'] = head[at - 1..=at] {
+            head[at - 1] = b' ';
+            if at > 1 && head[at - 2] == b'\r' {
+                head[at - 2] = b' ';
+            }
+        }
+    }
+    head
+}

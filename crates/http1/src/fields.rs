@@ -10,7 +10,8 @@ use std::iter::FusedIterator;
 ///
 /// A name is as it was sent, and names are case-insensitive (RFC 9110 section 5.1): compare them with
 /// [`str::eq_ignore_ascii_case`]. A value has no white space around it. A field that was sent in several lines comes
-/// several times.
+/// several times. A value that a response folds over several lines has the line ends in it; each stands for a space
+/// (RFC 9112 section 5.2).
 #[derive(Clone)]
 pub struct Fields<'a> {
     /// The lines that are left, the closing empty line included.
@@ -29,7 +30,11 @@ impl<'a> Iterator for Fields<'a> {
     type Item = (&'a str, &'a [u8]);
 
     fn next(&mut self) -> Option<(&'a str, &'a [u8])> {
-        let (line, rest) = split_line(self.lines);
+        let mut end = line_len(self.lines);
+        while let Some(b' ' | b'\t') = self.lines.get(end) {
+            end += line_len(&self.lines[end..]);
+        }
+        let (line, rest) = self.lines.split_at(end);
         self.lines = rest;
         // The closing empty line has no colon.
         let colon = line.iter().position(|byte| *byte == b':')?;
@@ -53,16 +58,21 @@ pub(crate) fn start_line(head: &[u8]) -> &[u8] {
 }
 
 /// `head` without the empty lines that may precede its start line (RFC 9112 section 2.2).
-fn without_empty_lines(head: &[u8]) -> &[u8] {
+pub(crate) fn without_empty_lines(head: &[u8]) -> &[u8] {
     let start = head.iter().position(|byte| !b"\r\n".contains(byte));
     &head[start.unwrap_or(head.len())..]
 }
 
-/// The first line of `bytes` without its line end, and what follows it. A response's line may end with LF alone.
+/// The first line of `bytes` without its line end, and what follows it.
 fn split_line(bytes: &[u8]) -> (&[u8], &[u8]) {
-    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return (bytes, &[]) };
-    let line = &bytes[..end];
-    (line.strip_suffix(b"\r").unwrap_or(line), &bytes[end + 1..])
+    let (line, rest) = bytes.split_at(line_len(bytes));
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    (line.strip_suffix(b"\r").unwrap_or(line), rest)
+}
+
+/// The length of the first line with its line end. A response's line may end with LF alone.
+fn line_len(bytes: &[u8]) -> usize {
+    bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1)
 }
 
 /// A list field of a request. Several lines with the same name are one list (RFC 9110 section 5.3).

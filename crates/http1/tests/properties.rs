@@ -89,11 +89,35 @@ fn request_bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn response_bytes() -> impl Strategy<Value = Vec<u8>> {
+    // Up to a hundred fields are read in another way than more.
+    let many = select(&[0, 0, 98, 101, 300][..]).prop_map(|count| b"a:\n".repeat(count));
+    (response_head(), many).prop_map(|(mut head, many)| {
+        let line = b"200 OK\r\n";
+        if let Some(at) = head.windows(line.len()).position(|part| part == line) {
+            head.splice(at + line.len()..at + line.len(), many);
+        }
+        head
+    })
+}
+
+/// `input` with spaces in place of the line ends before white space.
+fn unfolded(mut input: Vec<u8>) -> Vec<u8> {
+    for at in 0..input.len().saturating_sub(2) {
+        if let [b'\r', b'\n', b' ' | b'\t'] = input[at..at + 3] {
+            input[at..at + 2].fill(b' ');
+        }
+    }
+    input
+}
+
+fn response_head() -> impl Strategy<Value = Vec<u8>> {
     head(
         &[
             "HTTP/1.1 200 OK\r\n",
             "HTTP/1.0 304\r\n",
             "HTTP/1.1 100 Continue\r\n",
+            "HTTP/1.1 999 None\r\n",
+            "\r\nHTTP/1.7 200 OK\r\n",
             "HTTP/2 200\r\n",
             "",
         ],
@@ -104,6 +128,8 @@ fn response_bytes() -> impl Strategy<Value = Vec<u8>> {
             "Transfer-Encoding: chunked\r\n",
             "Connection: keep-alive\r\n",
             "Connection: close\r\n",
+            " folded, close\r\n",
+            "\t\r\n",
             "\r\n",
             "\r",
         ],
@@ -180,15 +206,32 @@ proptest! {
         input in response_bytes(),
     ) {
         if let Ok(Some(response)) = response::parse(&input, false) {
-            let mut room = [httparse::EMPTY_HEADER; response::MAX_FIELDS];
+            let mut room = [httparse::EMPTY_HEADER; 1000];
             let mut head = httparse::Response::new(&mut room);
-            prop_assert!(head.parse(&input).unwrap().is_complete());
+            let mut known = input.clone();
+            if let Some(later) = known.windows(8).position(|part| part == b"HTTP/1.7") {
+                known[later + 7] = b'1';
+            }
+            let mut config = httparse::ParserConfig::default();
+            config.allow_obsolete_multiline_headers_in_responses(true);
+            prop_assert!(config.parse_response(&mut head, &known).unwrap().is_complete());
             let reason = response.reason(&input).unwrap_or_default();
             // httparse leaves out a reason phrase that is not ASCII.
             prop_assert!(!reason.is_ascii() || Some(reason) == head.reason.map(str::as_bytes));
             let fields: Vec<_> = response.fields(&input).collect();
             let wanted: Vec<_> = head.headers.iter().map(|field| (field.name, field.value)).collect();
             prop_assert_eq!(fields, wanted);
+        }
+    }
+
+    /// RFC 9112 section 5.2 has a user agent do so before it reads a field.
+    #[test]
+    fn a_folded_response_means_the_same_as_an_unfolded_one(input in response_bytes()) {
+        if let Ok(Some(response)) = response::parse(&input, false) {
+            let head = unfolded(input[..response.head_len].to_vec());
+            prop_assert_eq!(response::parse(&head, false), Ok(Some(response)));
+            let names = |bytes| response.fields(bytes).map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
+            prop_assert_eq!(names(&head), names(&input));
         }
     }
 

@@ -5,5 +5,5 @@ mod parse;
 mod write;
 
 pub use multipart::Multipart;
-pub use parse::{BadResponse, BodyLength, MAX_FIELDS, MAX_HEAD, ResponseHead, parse};
+pub use parse::{BadResponse, BodyLength, MAX_HEAD, ResponseHead, parse};
 pub use write::{CONTINUE, Common, ConnectionField, Head, push_early_hints, push_path};
