@@ -79,13 +79,67 @@ fn no_answer_in_time_is_a_client_timeout() {
     assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
 }
 
+/// Each kind of bytes that are no response has its code and its hint.
 #[test]
-fn what_is_not_http_is_a_protocol_error() {
-    every_fifth_fails(Action::Reply("SSH-2.0-OpenSSH\r\n".to_string()), "protocol", &[]);
-    let more_than_the_reply = format!("{}and more", reply("200 OK", 7));
-    every_fifth_fails(Action::Reply(more_than_the_reply), "protocol", &[]);
-    let endless_head = format!("HTTP/1.1 200 OK\r\nX: {}", "y".repeat(70_000));
-    every_fifth_fails(Action::Reply(endless_head), "protocol", &[]);
+fn what_is_not_http_is_a_protocol_error_of_its_kind() {
+    let ok = |fields: &str| format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+    for (violation, kind, hint) in [
+        ("SSH-2.0-OpenSSH\r\n".to_string(), "not_http", "the port"),
+        ("\x15\x03\x01\0\x02\x02\x46".to_string(), "not_http", "TLS"),
+        ("HTTP/2 200\r\n\r\n".to_string(), "http_version", "HTTP/1"),
+        ("HTTP/1.1 20 OK\r\n\r\n".to_string(), "status_line", "status line"),
+        ("HTTP/1.1 101 Upgrade\r\n\r\n".to_string(), "switching_protocols", "another protocol"),
+        (ok("X y\r\n"), "field_line", "header field"),
+        (ok(&format!("X: {}\r\n", "y".repeat(70_000))), "head_too_long", "64 KiB"),
+        (ok("Content-Length: 1\r\nContent-Length: 2\r\n"), "framing", "Content-Length"),
+        (ok("Transfer-Encoding: chunked\r\n") + "x\r\n", "chunk", "chunk"),
+        (format!("{}and more", reply("200 OK", 7)), "excess", "more than"),
+    ] {
+        let action = Action::Reply(violation);
+        every_fifth_fails(action.clone(), "protocol", &[]);
+        let run = load(&[&Server::always(action).url(), "-c", "1", "-n", "1"]);
+        assert_eq!(run.status, Some(1), "{}", run.stderr);
+        let kinds = format!("{{\"{kind}\":1}}");
+        assert_eq!(run.json["protocol_errors"].to_string(), kinds, "{}", run.stderr);
+        let counted = format!("(protocol 1: {kind} 1)");
+        assert!(run.stderr.contains(&counted) && run.stderr.contains(hint), "{}", run.stderr);
+    }
+    let sound = load(&[&Server::always(Action::Reply(reply("200 OK", 1))).url(), "-n", "64"]);
+    assert_eq!(sound.json["protocol_errors"].to_string(), "{}");
+}
+
+/// What RFC 9110 and RFC 9112 let a server send, however odd it is.
+#[test]
+fn odd_responses_that_http_allows_are_responses() {
+    let many = "X: y\r\n".repeat(5000);
+    let odd = [
+        "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length:\r\n 2\r\n\r\nok".to_string(),
+        "HTTP/1.7 200 OK\r\nContent-Length: 2\r\n\r\nok".to_string(),
+        format!("HTTP/1.1 200 OK\r\n{many}Content-Length: 2\r\n\r\nok"),
+        "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok".to_string(),
+    ];
+    let count = odd.len() as u64;
+    let server = Server::start(move |n| Action::Reply(odd[(n % count) as usize].clone()));
+    let run = load(&[&server.url(), "-c", "1", "-n", "40", "--expect-size", "2"]);
+    assert_eq!((run.status, run.number("/status/200")), (Some(0), 40), "{}", run.json);
+    assert_eq!(run.number("/connections/opened"), 1, "{}", run.json);
+}
+
+/// A client treats a code above 599 like a 5xx (RFC 9110 section 15); people look for the code itself.
+#[test]
+fn a_status_above_599_is_counted_as_what_it_is() {
+    let server = Server::start(|n| match n % 2 {
+        0 => Action::Reply(reply("600 Odd", 1)),
+        _ => Action::Reply(reply("999 Request denied", 1)),
+    });
+    let url = server.url();
+    let own = [&url[..], "-c", "1", "-n", "10"];
+    let run = load(&own);
+    assert_eq!((run.number("/status/600"), run.number("/status/999")), (5, 5), "{}", run.json);
+    assert_eq!((run.status, run.errors()), (Some(1), 0), "{}", run.json);
+    assert!(run.stderr.contains("5 with status 600, 5 with status 999"), "{}", run.stderr);
+    let run = load(&[&own[..], &["--expect-status", "6xx,999"]].concat());
+    assert_eq!(run.status, Some(0), "{}", run.stderr);
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn a_run_without_a_reply_ends_with_what_to_look_at() {
         (
             Action::Reply("SSH-2.0-OpenSSH\r\n".to_string()),
             "1m",
-            "(protocol 1): does it speak HTTP/1",
+            "(protocol 1: not_http 1): does it speak HTTP/1",
         ),
         (Action::Ignore, "200ms", "(client_timeout 1): give it a longer --timeout"),
         (Action::Reset, "1m", "(reset 1): it takes connections and closes them"),

@@ -31,6 +31,8 @@ fn results_of_every_kind_conform() {
     conforms(&load(&[&url, "-c", "2", "--rate", "50", "-d", "2s", "--idle", "1"]).json);
     conforms(&load(&[&url, "-c", "2", "-n", "4", "--expect-size", "4"]).json);
     conforms(&load(&[&Nobody::anywhere().url(), "-c", "2"]).json);
+    let not_http = Server::always(Action::Reply("SSH-2.0-x\r\n".to_string()));
+    conforms(&load(&[&not_http.url(), "-c", "1", "-n", "2"]).json);
 }
 
 #[test]

@@ -8,6 +8,8 @@
 use std::io;
 use std::time::Duration;
 
+use drover_http1::chunked::BadChunk;
+use drover_http1::response::BadResponse;
 use hdrhistogram::Histogram;
 
 /// Why a request got no response, or an attempt to connect failed. The names are those of the JSON
@@ -32,12 +34,45 @@ pub(crate) enum RequestFailure {
     BadLength,
     /// The body differs from the expected one.
     BadBody,
-    /// What came is not HTTP/1, or more came than the response, or a response before its request.
-    Protocol,
+    // From here on the server violates HTTP: see `RequestFailure::PROTOCOL`.
+    /// What came does not begin like HTTP.
+    NotHttp,
+    /// A version of HTTP other than 1.x.
+    HttpVersion,
+    /// A status line without a valid status.
+    StatusLine,
+    /// A 101, which nobody asked for.
+    SwitchingProtocols,
+    /// A field line with an invalid name, value or line end.
+    FieldLine,
+    /// A head that does not end within the input buffer.
+    HeadTooLong,
+    /// A head that does not say, or says in two ways, where its body ends.
+    Framing,
+    /// A chunked body with an invalid chunk.
+    Chunk,
+    /// More came than the response.
+    Excess,
+    /// A response came before its request.
+    Unsolicited,
 }
 
 impl RequestFailure {
-    const COUNT: usize = RequestFailure::Protocol as usize + 1;
+    const COUNT: usize = RequestFailure::Unsolicited as usize + 1;
+
+    /// The failures of the class `protocol`, with their codes in the JSON result.
+    pub(crate) const PROTOCOL: [(RequestFailure, &str); 10] = [
+        (RequestFailure::NotHttp, "not_http"),
+        (RequestFailure::HttpVersion, "http_version"),
+        (RequestFailure::StatusLine, "status_line"),
+        (RequestFailure::SwitchingProtocols, "switching_protocols"),
+        (RequestFailure::FieldLine, "field_line"),
+        (RequestFailure::HeadTooLong, "head_too_long"),
+        (RequestFailure::Framing, "framing"),
+        (RequestFailure::Chunk, "chunk"),
+        (RequestFailure::Excess, "excess"),
+        (RequestFailure::Unsolicited, "unsolicited"),
+    ];
 
     /// The class of an error at connect(2), or before it.
     pub(crate) fn of_connect(error: &io::Error) -> RequestFailure {
@@ -62,9 +97,29 @@ impl RequestFailure {
         match error.kind() {
             io::ErrorKind::TimedOut => RequestFailure::ClientTimeout,
             // The input buffer is full of a head that does not end.
-            io::ErrorKind::StorageFull => RequestFailure::Protocol,
+            io::ErrorKind::StorageFull => RequestFailure::HeadTooLong,
             _ => RequestFailure::Reset,
         }
+    }
+}
+
+impl From<BadResponse> for RequestFailure {
+    fn from(bad: BadResponse) -> RequestFailure {
+        match bad {
+            BadResponse::NotHttp => RequestFailure::NotHttp,
+            BadResponse::Version => RequestFailure::HttpVersion,
+            BadResponse::Status => RequestFailure::StatusLine,
+            BadResponse::SwitchingProtocols => RequestFailure::SwitchingProtocols,
+            BadResponse::FieldLine => RequestFailure::FieldLine,
+            BadResponse::HeadTooLong => RequestFailure::HeadTooLong,
+            BadResponse::Framing(_) => RequestFailure::Framing,
+        }
+    }
+}
+
+impl From<BadChunk> for RequestFailure {
+    fn from(_: BadChunk) -> RequestFailure {
+        RequestFailure::Chunk
     }
 }
 
@@ -79,6 +134,11 @@ impl Errors {
 
     pub(crate) fn of(&self, failure: RequestFailure) -> u64 {
         self.0[failure as usize]
+    }
+
+    /// The errors of the class `protocol`.
+    pub(crate) fn protocol(&self) -> u64 {
+        RequestFailure::PROTOCOL.iter().map(|(failure, _)| self.of(*failure)).sum()
     }
 
     /// The number of errors of all classes.

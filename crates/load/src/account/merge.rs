@@ -218,6 +218,9 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
     for (status, count) in other.unexpected_status {
         *sum.unexpected_status.entry(status).or_default() += count;
     }
+    for (kind, count) in other.protocol_errors {
+        *sum.protocol_errors.entry(kind).or_default() += count;
+    }
     sum.late_starts = known(sum.late_starts, other.late_starts);
     sum.unsent = known(sum.unsent, other.unsent);
     sum.interrupted |= other.interrupted;

@@ -78,6 +78,9 @@ pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     for (name, count) in result.errors.classes().into_iter().filter(|(_, count)| *count > 0) {
         writeln!(out, "# errors_{name},{count}")?;
     }
+    for (kind, count) in &result.protocol_errors {
+        writeln!(out, "# protocol_errors_{kind},{count}")?;
+    }
     if let Some(rate) = result.achieved_rate {
         writeln!(out, "# replies_per_s,{rate:.1}")?;
     }

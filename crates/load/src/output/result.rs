@@ -52,6 +52,8 @@ pub struct LoadResult {
     /// Errors by class. Their sum is `connections.failed`, plus
     /// `connections.unsolicited`, plus the requests that have no response and are not in flight.
     pub errors: ErrorCounts,
+    /// Errors of the class `protocol` by kind: in which way the server violated HTTP. Only kinds that occurred.
+    pub protocol_errors: BTreeMap<String, u64>,
     /// Requests that the generator itself brought to their connection (or into the queue for the
     /// next free one) more than 1 ms after their intended start; null in a closed loop.
     pub late_starts: Option<u64>,
@@ -114,7 +116,7 @@ pub struct ErrorCounts {
     pub bad_length: Option<u64>,
     /// The body differs from earlier ones, or from the expected one; null if bodies are not verified.
     pub bad_body: Option<u64>,
-    /// What came was not HTTP/1, or more came than the response, or a response before its request.
+    /// The server violated HTTP: see `protocol_errors`.
     pub protocol: u64,
 }
 
@@ -235,6 +237,7 @@ impl LoadResult {
             status: statuses(account, |_| true),
             unexpected_status: statuses(account, |status| !plan.expect_status.has(status)),
             errors: ErrorCounts::new(account, plan),
+            protocol_errors: protocol_errors(account),
             late_starts: open_loop.then_some(account.late_starts),
             unsent: open_loop.then(|| account.unsent()),
             bytes: Bytes {
@@ -319,11 +322,59 @@ impl LoadResult {
                 )
             });
         }
-        let seen = match self.errors.to_string() {
+        let seen = match self.errors_in_words() {
             errors if errors.is_empty() => "nothing was sent".to_string(),
             errors => errors,
         };
-        Some(format!("no reply from {} ({seen}): {}", self.target, self.errors.remedy()))
+        Some(format!("no response from {} ({seen}): {}", self.target, self.remedy()))
+    }
+
+    /// The errors by class, and those of the class `protocol` by kind; empty without errors.
+    pub(crate) fn errors_in_words(&self) -> String {
+        let mut text = self.errors.to_string();
+        let mut separator = ": ";
+        // `protocol` is the last class.
+        for (kind, count) in &self.protocol_errors {
+            text += &format!("{separator}{kind} {count}");
+            separator = ", ";
+        }
+        text
+    }
+
+    /// What to look at when there are only errors.
+    fn remedy(&self) -> &'static str {
+        let classes = self.errors.classes().into_iter().rev().filter(|(_, count)| *count > 0);
+        let most = classes.max_by_key(|(_, count)| *count);
+        match most.map_or("", |(name, _)| name) {
+            "client_timeout" | "connect_timeout" => {
+                "give it a longer --timeout, if it is that slow"
+            }
+            "reset" | "truncated" => "it takes connections and closes them: its log may say why",
+            "bad_length" => "is --expect-size right?",
+            "bad_body" => "is the file of --verify right?",
+            "protocol" => self.protocol_remedy(),
+            "fd_unavailable" | "address_unavailable" => "see the warnings",
+            _ => "is the server running there?",
+        }
+    }
+
+    /// What to look at when the server violates HTTP.
+    fn protocol_remedy(&self) -> &'static str {
+        let most = self.protocol_errors.iter().rev().max_by_key(|(_, count)| **count);
+        match most.map_or("", |(kind, _)| &kind[..]) {
+            "http_version" => "it answers in another version of HTTP; Drover speaks HTTP/1.1",
+            "status_line" => "its status line is invalid; 'curl -v' shows it",
+            "switching_protocols" => "it changes to another protocol (101); send no Upgrade field",
+            "field_line" => "a header field is invalid; 'curl -v' shows it",
+            "head_too_long" => {
+                "its response head is longer than 64 KiB, or than what --read-rate reads at once"
+            }
+            "framing" => "its Content-Length and Transfer-Encoding fields contradict each other",
+            "chunk" => "it sends an invalid chunk; does it set Transfer-Encoding itself?",
+            "excess" => "it sends more than its Content-Length says",
+            "unsolicited" => "it sends responses that nobody has asked for",
+            _ => "does it speak HTTP/1? Check the port, and that it uses no TLS",
+        }
     }
 }
 
@@ -372,6 +423,14 @@ pub(crate) fn setting(plan: &LoadPlan) -> String {
     )
 }
 
+fn protocol_errors(account: &Account) -> BTreeMap<String, u64> {
+    let kinds = RequestFailure::PROTOCOL.into_iter();
+    kinds
+        .map(|(failure, kind)| (kind.to_string(), account.errors.of(failure)))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
 /// The responses by status; only statuses for which `counts` is true.
 fn statuses(account: &Account, counts: impl Fn(u16) -> bool) -> BTreeMap<String, u64> {
     let seen = (0..).zip(account.statuses.iter()).filter(|(_, count)| **count > 0);
@@ -393,24 +452,7 @@ impl ErrorCounts {
             truncated: of(RequestFailure::Truncated),
             bad_length: plan.expect_size.map(|_| of(RequestFailure::BadLength)),
             bad_body: plan.verify.then(|| of(RequestFailure::BadBody)),
-            protocol: of(RequestFailure::Protocol),
-        }
-    }
-
-    /// What to look at when there are only errors.
-    fn remedy(&self) -> &'static str {
-        let classes = self.classes().into_iter().rev().filter(|(_, count)| *count > 0);
-        let most = classes.max_by_key(|(_, count)| *count);
-        match most.map_or("", |(name, _)| name) {
-            "client_timeout" | "connect_timeout" => {
-                "give it a longer --timeout, if it is that slow"
-            }
-            "reset" | "truncated" => "it takes connections and closes them: its log may say why",
-            "bad_length" => "is --expect-size right?",
-            "bad_body" => "is the file of --verify right?",
-            "protocol" => "does it speak HTTP/1, and without TLS?",
-            "fd_unavailable" | "address_unavailable" => "see the warnings",
-            _ => "is the server running there?",
+            protocol: account.errors.protocol(),
         }
     }
 

@@ -101,7 +101,7 @@ fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     }
     writeln!(out, "; {} requests on used ones", connections.reused)?;
     let mut errors = Vec::new();
-    errors.extend(Some(result.errors.to_string()).filter(|errors| !errors.is_empty()));
+    errors.extend(Some(result.errors_in_words()).filter(|errors| !errors.is_empty()));
     let unexpected = result.unexpected_status.iter();
     errors.extend(unexpected.map(|(status, count)| format!("{count} with status {status}")));
     let errors = if errors.is_empty() { "none".to_string() } else { errors.join(", ") };

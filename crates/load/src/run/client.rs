@@ -183,7 +183,7 @@ impl<'c, 'n> Link<'c, 'n> {
         let account = &mut self.worker.account.borrow_mut();
         if self.unsolicited {
             account.connections.unsolicited += 1;
-            account.errors.add(RequestFailure::Protocol);
+            account.errors.add(RequestFailure::Unsolicited);
         } else {
             account.connections.closed_by_peer += 1;
         }

@@ -155,7 +155,7 @@ impl Client<'_, '_> {
                     None => self.read(reader, number)?,
                 };
                 if reader.is_done() && more && last {
-                    return Err(RequestFailure::Protocol);
+                    return Err(RequestFailure::Excess);
                 }
             }
             if reader.is_done() {
@@ -173,7 +173,7 @@ impl Client<'_, '_> {
         let mut repeated = self.link.worker.requests.repeated_response(self.link.origin, number);
         self.link.conn.io(|io| match reader.take(io.input, &mut repeated) {
             Ok(taken) => (taken, Ok(io.input.len() > taken)),
-            Err(_) => (0, Err(RequestFailure::Protocol)),
+            Err(failure) => (0, Err(failure)),
         })
     }
 

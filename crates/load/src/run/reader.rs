@@ -2,9 +2,11 @@
 
 use std::hash::Hasher;
 
-use drover_http1::chunked::{BadChunk, Decoder};
+use drover_http1::chunked::Decoder;
 use drover_http1::response::{self, BadResponse, BodyLength, ResponseHead};
 use twox_hash::XxHash64;
+
+use crate::account::counts::RequestFailure;
 
 /// The state of one response. Bodies are skipped: nothing is copied or kept.
 pub(crate) struct ResponseReader {
@@ -64,22 +66,6 @@ enum State {
     Done,
 }
 
-/// The received bytes are not a response.
-#[derive(Debug)]
-pub(crate) struct NotAResponse;
-
-impl From<BadResponse> for NotAResponse {
-    fn from(_: BadResponse) -> NotAResponse {
-        NotAResponse
-    }
-}
-
-impl From<BadChunk> for NotAResponse {
-    fn from(_: BadChunk) -> NotAResponse {
-        NotAResponse
-    }
-}
-
 impl ResponseReader {
     /// A reader for one response; `hashes`: also computes the hash of the body.
     pub(crate) fn new(request_was_head: bool, hashes: bool) -> ResponseReader {
@@ -131,12 +117,13 @@ impl ResponseReader {
 
     /// Takes bytes from the beginning of `input` and returns how many: all that belong to the response,
     /// but no part of an incomplete head. The caller passes an incomplete head again, with more bytes
-    /// behind it. `repeated` may belong to this request or to any other one.
+    /// behind it. `repeated` may belong to this request or to any other one. An error says in which way the
+    /// bytes are no response.
     pub(crate) fn take(
         &mut self,
         input: &[u8],
         repeated: &mut RepeatedResponse,
-    ) -> Result<usize, NotAResponse> {
+    ) -> Result<usize, RequestFailure> {
         let mut taken = 0;
         loop {
             let rest = &input[taken..];
