@@ -74,7 +74,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         bail!("the server closed all connections: none is left; --reopen opens them again");
     }
     if held.opened < held.wanted {
-        bail!("{} of {} connections could not be opened", held.wanted - held.opened, held.wanted);
+        let why = held.connect_error.map_or(String::new(), |error| format!(": {error}"));
+        bail!(
+            "{} of {} connections could not be opened{why}",
+            held.wanted - held.opened,
+            held.wanted
+        );
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! says and knows what happened.
 
 mod accounts;
+mod addresses;
 #[path = "../schema/mod.rs"]
 mod checker;
 mod curl;

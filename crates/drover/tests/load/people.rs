@@ -205,9 +205,13 @@ fn a_run_without_a_reply_ends_with_what_to_look_at() {
         assert!(last_word.contains(expected), "{last_word}");
     }
 
-    let (summary, last_word) = seen(&[&Nobody::anywhere().url(), "-c", "2"]);
-    assert!(last_word.contains("(refused 2): is the server running there?"), "{last_word}");
-    assert!(summary.contains("2 of 2 attempts to connect failed (Connection refused"), "{summary}");
+    let nobody = Nobody::anywhere();
+    let (summary, last_word) = seen(&[&nobody.url(), "-c", "2"]);
+    let why = format!("{}: Connection refused)", nobody.address);
+    let expected = format!("(refused 2; {why}: is the server running there?");
+    assert!(last_word.contains(&expected), "{last_word}");
+    let warning = format!("2 of 2 attempts to connect failed ({why}");
+    assert!(summary.contains(&warning), "{summary}");
     assert!(!summary.contains("p99"), "a table without rows: {summary}");
 }
 

@@ -28,7 +28,16 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn start() -> Recorder {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Recorder::of(TcpListener::bind("127.0.0.1:0").unwrap())
+    }
+
+    /// A server at `::1`, if this machine has that address.
+    pub(crate) fn start_ipv6() -> Option<Recorder> {
+        TcpListener::bind("[::1]:0").ok().map(Recorder::of)
+    }
+
+    /// A server of `listener`.
+    pub(crate) fn of(listener: TcpListener) -> Recorder {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests: Arc<Mutex<Vec<Recorded>>> = Arc::default();
         let log = Arc::clone(&requests);

@@ -56,11 +56,16 @@ impl Nobody {
 
     /// Where somebody may have listened until now.
     pub(crate) fn at(address: SocketAddr) -> Nobody {
+        Nobody::try_at(address).unwrap()
+    }
+
+    /// `None`: another socket has the address.
+    pub(crate) fn try_at(address: SocketAddr) -> Option<Nobody> {
         let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
         net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
-        net::bind(&socket, &address).unwrap();
+        net::bind(&socket, &address).ok()?;
         let address = net::getsockname(&socket).unwrap().try_into().unwrap();
-        Nobody { address, _socket: socket }
+        Some(Nobody { address, _socket: socket })
     }
 
     pub(crate) fn url(&self) -> String {

@@ -208,6 +208,12 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
     if !sum.target.split(' ').any(|target| target == other.target) && sum.target != other.target {
         sum.target = format!("{} {}", sum.target, other.target);
     }
+    for address in other.addresses {
+        if !sum.addresses.contains(&address) {
+            sum.addresses.push(address);
+        }
+    }
+    sum.connect_error = sum.connect_error.take().or(other.connect_error);
     sum.start = sum.start.min(other.start);
     sum.requests += other.requests;
     sum.replies += other.replies;

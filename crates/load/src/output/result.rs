@@ -28,6 +28,9 @@ pub struct LoadResult {
     pub command: Vec<String>,
     /// The URLs, with a space between them; of many only the first ones.
     pub target: String,
+    /// The address of each server that connections were opened to; of many servers only the first ones. A server with
+    /// several addresses has the one that worked last.
+    pub addresses: Vec<String>,
     /// When the run began, in seconds since 1970 (UTC).
     pub start: f64,
     /// When the measured window began, in seconds since 1970 (UTC); null if there was none.
@@ -64,6 +67,8 @@ pub struct LoadResult {
     pub bytes: Bytes,
     /// Connections, those held idle included.
     pub connections: ConnectionCounts,
+    /// Where the first attempt to connect that failed went to, and what the kernel said; null if none failed.
+    pub connect_error: Option<String>,
     /// From a request's intended start to the last byte of its response; in a closed loop from its
     /// sending, because there is no other start. Null if there was no response.
     pub latency_us: Option<Distribution>,
@@ -226,6 +231,7 @@ impl LoadResult {
             schema: SCHEMA.to_string(),
             command: redact::command(),
             target: targets(plan),
+            addresses: addresses(plan),
             start: since_1970(start),
             window_start: run.begun.map(since_1970),
             duration_s: seconds,
@@ -254,6 +260,7 @@ impl LoadResult {
                 closed_by_peer: account.connections.closed_by_peer,
                 unsolicited: account.connections.unsolicited,
             },
+            connect_error: account.connect_error.clone(),
             latency_us: Distribution::of(latency),
             service_us: Distribution::of(&account.service),
             connect_us: Distribution::of(&account.connect),
@@ -322,10 +329,13 @@ impl LoadResult {
                 )
             });
         }
-        let seen = match self.errors_in_words() {
+        let mut seen = match self.errors_in_words() {
             errors if errors.is_empty() => "nothing was sent".to_string(),
             errors => errors,
         };
+        if let Some(error) = &self.connect_error {
+            seen += &format!("; {error}");
+        }
         Some(format!("no response from {} ({seen}): {}", self.target, self.remedy()))
     }
 
@@ -396,6 +406,11 @@ fn targets(plan: &LoadPlan) -> String {
         named.push(format!("by {}", path.display()));
     }
     named.join(" ")
+}
+
+fn addresses(plan: &LoadPlan) -> Vec<String> {
+    let connected = plan.origins.list.iter().filter_map(|origin| origin.endpoints.connected());
+    connected.map(ToString::to_string).take(NAMED).collect()
 }
 
 fn microseconds(time: Duration) -> f64 {

@@ -11,7 +11,7 @@ use crate::output::result::{Distribution, LoadResult};
 /// # Errors
 /// What `out` says.
 pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
-    writeln!(out, "{}", printable(&result.target))?;
+    writeln!(out, "{}{}", printable(&result.target), addresses(result))?;
     writeln!(out, "  {}, {:.2} s", result.setting, result.duration_s)?;
     writeln!(out)?;
     if result.connect_us.is_some() {
@@ -24,6 +24,18 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "  warning: {}", printable(warning))?;
     }
     Ok(())
+}
+
+/// The addresses that connections went to, as far as the target does not name them.
+fn addresses(result: &LoadResult) -> String {
+    let is_new = |address: &&str| {
+        let is_named = |host: &str| result.target.contains(&format!("//{host}"));
+        !address.starts_with("unix:")
+            && !is_named(address)
+            && !is_named(address.trim_end_matches(":80"))
+    };
+    let new: Vec<&str> = result.addresses.iter().map(String::as_str).filter(is_new).collect();
+    if new.is_empty() { String::new() } else { format!(" at {}", new.join(", ")) }
 }
 
 fn print_distributions(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {

@@ -131,8 +131,8 @@ impl Warnings {
         self.add(
             connections.failed > 0,
             format!(
-                "{} of {} attempts to connect failed{}; a connection that failed before the window \
-             takes no part in it",
+                "{} of {} attempts to connect failed{}; connections that failed before the window are \
+                 missing in it",
                 connections.failed,
                 connections.attempted,
                 account.connect_error.as_ref().map_or(String::new(), |why| format!(" ({why})"))

@@ -1,29 +1,26 @@
 //! The servers of a run, what is asked of each, and which connections go there.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use anyhow::Context;
 use drover_sys::socket::Address;
 
+use crate::plan::endpoints::Endpoints;
 use crate::plan::order::{AliasTable, Chooser, Order};
 use crate::plan::random::Purpose;
 use crate::plan::request::{Prepared, RequestTemplate};
 use crate::plan::shape::LoadShare;
 use crate::plan::sources::Sources;
-use crate::plan::target::Url;
-use crate::run::accept_queue;
 use drover_usage::UsageError;
 
 /// One server and what is asked of it; a connection goes to one origin.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Origin {
-    authority: String,
-    pub(crate) address: Address,
-    pub(crate) sources: Sources,
+    /// Host and port, for people.
+    server: String,
+    pub(crate) endpoints: Endpoints,
     /// The bytes of each request.
     requests: Vec<Prepared>,
     weights: Vec<f64>,
@@ -50,7 +47,7 @@ pub(crate) struct Origins {
 
 impl Origins {
     /// Resolves the servers of `requests`, writes the bytes of each request, and deals the
-    /// connections out. URLs of the same host and port share an origin.
+    /// connections out. URLs of the same host, with its zone, and port share an origin.
     ///
     /// # Errors
     /// A host without an address.
@@ -60,21 +57,20 @@ impl Origins {
         unix: Option<&Path>,
     ) -> anyhow::Result<Origins> {
         let mut list: Vec<Origin> = Vec::new();
-        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        let mut numbers: HashMap<(&str, u16), usize> = HashMap::new();
         for (place, request) in requests.iter().enumerate() {
-            let authority = &request.url.authority[..];
-            let number = match numbers.get(authority) {
+            let server = (request.url.host(), request.url.port());
+            let number = match numbers.get(&server) {
                 Some(number) => *number,
                 None => {
                     list.push(Origin {
-                        authority: authority.to_string(),
-                        address: address(&request.url, unix)?,
-                        sources: Sources::Default,
+                        server: request.url.server(),
+                        endpoints: Endpoints::resolve(&request.url, unix)?,
                         requests: Vec::new(),
                         weights: Vec::new(),
                         table: None,
                     });
-                    numbers.insert(authority, list.len() - 1);
+                    numbers.insert(server, list.len() - 1);
                     list.len() - 1
                 }
             };
@@ -123,12 +119,11 @@ impl Origins {
                     "--connections: of {measured} connections none goes to {}, which has a small \
                      part of the URLs or their weights: ask for more, or let connections change \
                      servers (--calls-per-connection)",
-                    origin.authority
+                    origin.server
                 )));
             }
-            let (sources, shortage) = find(&origin.address, sending + own(&self.idle) as u32)?;
-            origin.sources = sources;
-            shortages.extend(shortage);
+            let connections = sending + own(&self.idle) as u32;
+            shortages.extend(origin.endpoints.find_sources(|to| find(to, connections))?);
         }
         Ok(shortages)
     }
@@ -205,30 +200,8 @@ fn deal(weights: &[f64], count: u32) -> Vec<u32> {
         .collect()
 }
 
-fn address(url: &Url, unix: Option<&Path>) -> anyhow::Result<Address> {
-    if let Some(path) = unix {
-        return Ok(Address::Unix(path.to_owned()));
-    }
-    let addresses = (url.host(), url.port()).to_socket_addrs();
-    listening(&addresses.map(Iterator::collect::<Vec<_>>).unwrap_or_default())
-        .map(Address::Ip)
-        .with_context(|| format!("{url}: host '{}' has no address: check its spelling", url.host()))
-}
-
-/// The first of a host's addresses at which a socket is seen to listen; or else the first address.
-/// `localhost` has two addresses, and a server often listens at one of them.
-fn listening(addresses: &[SocketAddr]) -> Option<SocketAddr> {
-    if let [only] = addresses {
-        return Some(*only);
-    }
-    let seen =
-        addresses.iter().find(|address| accept_queue::waiting(&Address::Ip(**address)).is_some());
-    seen.or(addresses.first()).copied()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv6Addr, TcpListener};
     use std::sync::Arc;
 
     use super::*;
@@ -246,30 +219,31 @@ mod tests {
     }
 
     #[test]
-    fn a_host_s_address_is_one_where_somebody_listens() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let here = listener.local_addr().unwrap();
-        let nobody = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), here.port());
-        assert_eq!(listening(&[nobody, here]), Some(here));
-        drop(listener);
-        assert_eq!(listening(&[nobody, here]), Some(nobody));
-        assert_eq!(listening(&[]), None);
-    }
-
-    #[test]
     fn urls_of_one_server_share_an_origin() {
         let requests =
             requests(&["http://127.0.0.1:8/a", "http://127.0.0.1:9/", "http://127.0.0.1:8/b"]);
         let origins = Origins::new(&requests, &Order::Sequential, None).unwrap();
-        let addresses: Vec<_> = origins.list.iter().map(|origin| &origin.address).collect();
+        let addresses: Vec<_> =
+            origins.list.iter().map(|origin| origin.endpoints.current()).collect();
         let expected = ["127.0.0.1:8", "127.0.0.1:9"].map(|a| Address::Ip(a.parse().unwrap()));
         assert_eq!(addresses, expected.iter().collect::<Vec<_>>());
         assert_eq!(origins.list[0].requests[1], requests[2].prepare());
 
         let path = Path::new("/tmp/socket");
         let origins = Origins::new(&requests[..1], &Order::Sequential, Some(path)).unwrap();
-        assert_eq!(origins.list[0].address, Address::Unix(path.to_owned()));
+        assert_eq!(*origins.list[0].endpoints.current(), Address::Unix(path.to_owned()));
         assert_eq!(origins.list[0].requests[0], requests[0].prepare());
+    }
+
+    /// An address of a link means another host on each link, and the Host field cannot say which.
+    #[test]
+    fn urls_with_another_zone_are_of_another_server() {
+        let urls = ["[fe80::1%lo]:8/a", "[fe80::1%1]:8/b", "http://[fe80::1%25lo]:8/c"];
+        let requests = requests(&urls);
+        assert!(requests.iter().all(|request| request.url.authority == "[fe80::1]:8"));
+        let origins = Origins::new(&requests, &Order::Sequential, None).unwrap();
+        let counts: Vec<_> = origins.list.iter().map(|origin| origin.requests.len()).collect();
+        assert_eq!(counts, [2, 1]);
     }
 
     #[test]

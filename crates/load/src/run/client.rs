@@ -9,15 +9,12 @@ use std::time::{Duration, Instant};
 
 use drover_mech::net::Conn;
 
-use crate::account::counts::{RequestFailure, record};
+use crate::account::counts::RequestFailure;
 use crate::run::worker::{Phase, ScheduledStart, Worker};
 
 /// The shortest and the longest rest of [`Backoff`].
 const FIRST_REST: Duration = Duration::from_millis(10);
 const LONGEST_REST: Duration = Duration::from_secs(1);
-
-/// The time between two attempts to connect to a unix socket with a full accept queue.
-const QUEUE_LOOK: Duration = Duration::from_millis(1);
 
 /// One request of a batch that is sent together.
 #[derive(Clone, Copy)]
@@ -101,7 +98,8 @@ pub(crate) struct Link<'c, 'n> {
     pub(crate) conn: Conn<'n>,
     pub(crate) worker: &'c Worker<'n>,
     pub(crate) origin: usize,
-    number: u32,
+    /// The number among the connections of all workers.
+    pub(crate) number: u32,
     pub(crate) open: bool,
     /// The connection was closed because of an unsolicited response.
     unsolicited: bool,
@@ -111,62 +109,6 @@ impl<'c, 'n> Link<'c, 'n> {
     fn new(conn: Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
         let (number, origin) = worker.place(number);
         Link { conn, worker, origin, number, open: false, unsolicited: false }
-    }
-
-    /// Tries once to connect; says whether it is open now.
-    async fn connect(&mut self) -> bool {
-        let worker = self.worker;
-        worker.account.borrow_mut().connections.attempted += 1;
-        worker.participants.begin_connecting();
-        let begun = Instant::now();
-        let connected = self.try_connect().await;
-        let now = Instant::now();
-        worker.close_seconds(now);
-        {
-            let mut account = worker.account.borrow_mut();
-            match connected {
-                Ok(()) => {
-                    account.connections.opened += 1;
-                    record(&mut account.connect, now - begun);
-                    self.open = true;
-                }
-                Err(error) => {
-                    account.connections.failed += 1;
-                    account.errors.add(RequestFailure::of_connect(&error));
-                    account.connect_error.get_or_insert_with(|| error.to_string());
-                    self.conn.close();
-                }
-            }
-        }
-        self.conn.set_deadline(None);
-        worker.connected();
-        self.open
-    }
-
-    async fn try_connect(&mut self) -> io::Result<()> {
-        let plan = self.worker.plan;
-        let origin = &plan.origins.list[self.origin];
-        let patience = Instant::now() + plan.timeout;
-        loop {
-            let source = origin.sources.of(self.number);
-            let socket = drover_sys::socket::for_connect(origin.address.clone(), source)?;
-            plan.sources.limit_ports(&socket)?;
-            if let Some(bytes) = plan.read_at_once() {
-                // A server would not notice a reader whose socket takes the whole response at once.
-                drover_sys::socket::set_receive_buffer(&socket, bytes)?;
-            }
-            self.conn.set_deadline(Some(plan.timeout));
-            match self.conn.connect(socket, origin.address.clone()).await {
-                // The queue of a unix socket is full, and nothing tells when it is not.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                connected => return connected,
-            }
-            self.conn.close();
-            if Instant::now() >= patience {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.conn.sleep_until(self.worker.net.now() + QUEUE_LOOK).await;
-        }
     }
 
     pub(crate) fn close(&mut self) {

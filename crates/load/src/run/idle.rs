@@ -28,6 +28,8 @@ pub struct IdleResult {
     pub replies: u64,
     /// Errors by class.
     pub errors: ErrorCounts,
+    /// Where the first attempt to connect that failed went to, and what the kernel said.
+    pub connect_error: Option<String>,
 }
 
 /// Holds the idle and the measured connections of `options` until the
@@ -51,5 +53,6 @@ pub fn idle(options: LoadOptions, listener: &mut dyn LoadListener) -> anyhow::Re
         requests: account.requests,
         replies: account.responses,
         errors: ErrorCounts::new(account, &plan),
+        connect_error: account.connect_error.clone(),
     })
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod accept_queue;
 pub(crate) mod client;
+pub(crate) mod connect;
 pub(crate) mod control;
 pub(crate) mod coordinator;
 pub(crate) mod exchange;

@@ -216,7 +216,7 @@ impl Phases<'_, '_> {
                 .origins
                 .list
                 .iter()
-                .filter_map(|origin| accept_queue::waiting(&origin.address));
+                .filter_map(|origin| accept_queue::waiting(origin.endpoints.current()));
             let waiting = queues.max().unwrap_or(0);
             if waiting <= at_most || net.now() >= patience || self.handle.interrupted() {
                 return waiting;
