@@ -75,7 +75,7 @@ fn no_answer_in_time_is_a_client_timeout() {
     // The server may come to read them after the generator has given them up.
     assert_eq!(server.log().0.len(), 8);
     assert!(run.stderr.contains("client_timeout 8"), "{}", run.stderr);
-    let warning = "8 of 8 requests failed and are in no latency";
+    let warning = "8 of 8 requests failed; they are not in the latencies";
     assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
 }
 

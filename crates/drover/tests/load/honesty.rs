@@ -52,7 +52,7 @@ fn what_a_stop_kept_from_being_sent_is_the_generators_doing() {
     stop_and_go_on(&running, &server, 100, Duration::from_secs(2));
     let run = running.finish();
     check_sums(&run.json);
-    let warning = "of 400 scheduled requests were not sent: the generator did not come to them";
+    let warning = "of 400 scheduled requests were not sent: the generator fell behind";
     assert!(run.number("/unsent") > 0, "{}", run.json);
     assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
 }
@@ -183,6 +183,26 @@ fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
     assert!(run.json["warnings"].to_string().contains(&warning), "{}", run.json);
 }
 
+/// A server on this machine may use each of its processors, unless somebody keeps it from some.
+#[test]
+fn a_generator_knows_whether_it_shares_processors_with_the_server() {
+    let usable = drover_sys::process::usable_cpus().unwrap();
+    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let url = server.url();
+    let own = ["load", "--json", "-", &url, "-c", "1", "-n", "2"];
+    let free = finish(drover(&own).output().unwrap());
+    let pinned = {
+        let mut command = drover(&own);
+        drover_sys::process::pin(&mut command, &usable[..1]).unwrap();
+        finish(command.output().unwrap())
+    };
+    let online = drover_sys::process::online_cpus();
+    for (run, count) in [(free, usable.len()), (pinned, 1)] {
+        let shares = &run.json["client"]["shares_cpus"];
+        assert_eq!(shares.as_bool(), (online == Some(count)).then_some(true), "{}", run.json);
+    }
+}
+
 /// Three others work on the one processor that the generator may use: it uses a quarter of it, and
 /// has work all the time.
 #[test]
@@ -231,6 +251,6 @@ fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
     // Nothing of what was due is forgotten, however much it is.
     assert_eq!(open.number("/requests") + open.number("/unsent"), 90_000, "{}", open.json);
     assert_eq!(open.float("/offered_rate"), 300_000.0);
-    let warning = "of 90000 scheduled requests were not sent: the generator did not come to them";
+    let warning = "of 90000 scheduled requests were not sent: the generator fell behind";
     assert!(open.json["warnings"].to_string().contains(warning), "{}", open.json);
 }

@@ -155,13 +155,13 @@ fn number(result: &Value, pointer: &str) -> f64 {
 fn mark_of(warning: &str) -> Mark {
     let known = [
         ("the generator was the bottleneck", Mark::GeneratorLimited),
-        ("the generator did not come to them", Mark::GeneratorLimited),
+        ("the generator fell behind", Mark::GeneratorLimited),
         ("stood still for", Mark::Stalled),
         ("started more than 1 ms late", Mark::Late),
         ("were read more than 1 ms late", Mark::Late),
         ("requests failed", Mark::Errors),
         ("have a status other than", Mark::Errors),
-        ("a reply that nobody had asked for", Mark::Errors),
+        ("a response that nobody had asked for", Mark::Errors),
         ("attempts to connect failed", Mark::Errors),
     ];
     let found = known.iter().find(|(words, _)| warning.contains(words));
@@ -227,13 +227,13 @@ mod tests {
             ),
             ("the generator itself stood still for 0.50 s (stopped)", Mark::Stalled),
             ("7 requests started more than 1 ms late by the generator's own fault", Mark::Late),
-            ("3 replies were read more than 1 ms late, by up to 2.0 ms", Mark::Late),
+            ("3 responses were read more than 1 ms late, by up to 2.0 ms", Mark::Late),
             (
                 "3 of 9 scheduled requests were not sent: no connection was free for them",
                 Mark::Warned,
             ),
-            ("3 of 9 requests failed and are in no latency", Mark::Errors),
-            ("9 of 9 replies came after the window and are in no rate", Mark::Warned),
+            ("3 of 9 requests failed; they are not in the latencies", Mark::Errors),
+            ("9 of 9 responses came after the window and are not in the rate", Mark::Warned),
         ];
         for (warning, mark) in marks {
             assert_eq!(mark_of(warning), mark, "{warning}");
@@ -247,9 +247,8 @@ mod tests {
     #[test]
     fn what_is_rare_is_a_warning_and_no_more() {
         let late = "7 requests started more than 1 ms late by the generator's own fault";
-        let still = "the generator itself stood still for 0.01 s (stopped, or without a processor)";
-        let not_sent =
-            "8 of 7008 scheduled requests were not sent: the generator did not come to them";
+        let still = "the generator itself stood still for 0.01 s (stopped, or without a CPU)";
+        let not_sent = "8 of 7008 scheduled requests were not sent: the generator fell behind";
         let marks = |requests: u32, paused_us: f64| {
             let mut measured = result();
             measured["requests"] = json!(requests);

@@ -263,6 +263,7 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
         cpu_s: a.cpu_s + b.cpu_s,
         threads: a.threads + b.threads,
         saturated: a.saturated || b.saturated,
+        shares_cpus: if a.shares_cpus == b.shares_cpus { a.shares_cpus } else { None },
         slip_p99_us: None,
         // Pauses of several generators may overlap. The longest one is a lower bound.
         paused_us: worse(a.paused_us, b.paused_us),

@@ -207,6 +207,9 @@ pub struct GeneratorState {
     /// A thread was on a processor, or waited for one, for more than 90 % of the window: the
     /// server may be faster than these numbers.
     pub saturated: bool,
+    /// Whether server and generator share the processors of one machine; null if that is unknown because the
+    /// generator is kept from some of them.
+    pub shares_cpus: Option<bool>,
     /// 99 % of the requests reached their connection at most this long after their intended
     /// start; null in a closed loop.
     pub slip_p99_us: Option<f64>,
@@ -226,6 +229,7 @@ impl LoadResult {
         let open_loop = plan.schedule.is_some();
         let LoadRun { account, window, cpu, busiest, interrupted, .. } = &run;
         let seconds = window.as_secs_f64();
+        let shares_cpus = plan.shares_cpus();
         let latency = if open_loop { &account.latency } else { &account.service };
         LoadResult {
             schema: SCHEMA.to_string(),
@@ -271,12 +275,13 @@ impl LoadResult {
                 cpu_s: cpu.as_secs_f64(),
                 threads: plan.threads,
                 saturated: *busiest > SATURATED,
+                shares_cpus,
                 slip_p99_us: Distribution::of(&account.slip).map(|slip| slip.p99),
                 paused_us: Some(microseconds(run.watched.paused)),
                 clock_error_us: Some(microseconds(run.watched.clock)),
                 scheduler_error_us: run.watched.woken_late.map(microseconds),
             },
-            warnings: warnings(plan, &run),
+            warnings: warnings(plan, &run, shares_cpus == Some(true)),
             histogram: histograms::encode(latency),
             histograms: Histograms {
                 service: histograms::encode(&account.service),
@@ -297,7 +302,7 @@ impl LoadResult {
         let count: u64 = self.unexpected_status.values().sum();
         (count > 0).then(|| {
             format!(
-                "{count} of {} replies have a status that was not expected ({}): the server's log may \
+                "{count} of {} responses have a status that was not expected ({}): the server's log may \
                  say why; --expect-status allows others than 2xx and 3xx",
                 self.replies,
                 self.unexpected_status
@@ -323,7 +328,7 @@ impl LoadResult {
             let count = self.connections.unsolicited;
             return (count > 0).then(|| {
                 format!(
-                    "{} sent {count} replies that nobody had asked for: the others may belong to \
+                    "{} sent {count} responses that nobody had asked for: the others may belong to \
                      other requests than they were counted for",
                     self.target
                 )

@@ -1,5 +1,7 @@
 //! The warnings of a run. Each says what was seen, its likely cause, and what helps.
 
+use drover_sys::process;
+
 use crate::plan::options::LoadPlan;
 use crate::run::coordinator::LoadRun;
 
@@ -7,9 +9,10 @@ use crate::run::coordinator::LoadRun;
 pub(super) const SATURATED: f64 = 0.9;
 
 /// The warnings of a run: those from before its start, then those of the generator, of requests, of connections.
-pub(super) fn warnings(plan: &LoadPlan, run: &LoadRun) -> Vec<String> {
+/// `shares_cpus`: server and generator share processors.
+pub(super) fn warnings(plan: &LoadPlan, run: &LoadRun, shares_cpus: bool) -> Vec<String> {
     let mut found = Warnings(plan.preflight_warnings.clone());
-    found.of_the_generator(run);
+    found.of_the_generator(plan, run, shares_cpus);
     found.of_requests(run);
     found.of_connections(plan, run);
     found.add(run.interrupted, "interrupted before its end".to_string());
@@ -26,42 +29,45 @@ impl Warnings {
     }
 
     /// What says that the generator, not the server, was the limit.
-    fn of_the_generator(&mut self, run: &LoadRun) {
+    fn of_the_generator(&mut self, plan: &LoadPlan, run: &LoadRun, shares_cpus: bool) {
         let LoadRun { account, busiest, delay, watched, .. } = run;
         self.add(
-        *busiest > SATURATED,
-        format!(
-            "the generator was the bottleneck: a thread had work for {:.0} % of the window (its \
-             threads waited {:.2} s for a processor); use more --threads, or a lower --rate",
-            busiest * 100.0,
-            delay.as_secs_f64()
-        ),
-    );
+            *busiest > SATURATED,
+            format!(
+                "the generator was the bottleneck: a thread had work for {:.0} % of the window and its \
+                 threads waited {:.2} s for a CPU; {}",
+                busiest * 100.0,
+                delay.as_secs_f64(),
+                relief(plan, shares_cpus),
+            ),
+        );
         self.add(
-        watched.paused * 1000 > run.window,
-        format!(
-            "the generator itself stood still for {:.2} s (stopped, or without a processor): times \
-             up to that long are its own, not the server's",
-            watched.paused.as_secs_f64()
-        ),
-    );
+            watched.paused * 1000 > run.window,
+            format!(
+                "the generator itself stood still for {:.2} s (stopped, or without a CPU): times up to \
+                 that long are its own, not the server's",
+                watched.paused.as_secs_f64()
+            ),
+        );
         self.add(
-        account.late_starts * 1000 > account.scheduled,
-        format!(
-            "{} requests started more than 1 ms late by the generator's own fault: it needs more \
-             of the processor, more --threads, or --spin 3ms if nothing else runs here",
-            account.late_starts
-        ),
-    );
+            account.late_starts * 1000 > account.scheduled,
+            format!(
+                "{} requests started more than 1 ms late by the generator's own fault: {}; --spin \
+                 3ms helps where nothing else runs",
+                account.late_starts,
+                relief(plan, shares_cpus),
+            ),
+        );
         self.add(
-        account.late_reads * 1000 > account.responses,
-        format!(
-            "{} replies were read more than 1 ms late, by up to {:.1} ms, because the generator was \
-             busy with others: use more --threads",
-            account.late_reads,
-            account.latest_read.as_secs_f64() * 1e3
-        ),
-    );
+            account.late_reads * 1000 > account.responses,
+            format!(
+                "{} responses were read more than 1 ms late, by up to {:.1} ms, because the generator \
+                 was busy with others: {}",
+                account.late_reads,
+                account.latest_read.as_secs_f64() * 1e3,
+                relief(plan, shares_cpus),
+            ),
+        );
     }
 
     /// Requests that are in no figure, or in another one than a reader would think.
@@ -78,33 +84,35 @@ impl Warnings {
                 account.unsent(),
                 account.scheduled,
                 match own_fault {
-                    true => "the generator did not come to them",
+                    true => "the generator fell behind",
                     false =>
                         "no connection was free for them, or theirs ended early; use more \
-                          --connections, or a lower --rate",
+                         --connections, or ask for a lower rate",
                 }
             ),
         );
         let beyond = account.responses - account.responses_in_window;
         self.add(
-        beyond * 10 > account.responses,
-        format!(
-            "{beyond} of {} replies came after the window and are in no rate: use a longer --duration",
-            account.responses
-        ),
-    );
+            beyond * 10 > account.responses,
+            format!(
+                "{beyond} of {} responses came after the window and are not in the rate: use a longer \
+                 --duration",
+                account.responses
+            ),
+        );
         self.add(
-        failed > 0,
-        format!(
-            "{failed} of {} requests failed and are in no latency: with them it would be longer",
-            account.requests
-        ),
-    );
+            failed > 0,
+            format!(
+                "{failed} of {} requests failed; they are not in the latencies, which would be higher \
+                 with them",
+                account.requests
+            ),
+        );
         let odd = account.statuses.iter().enumerate().filter(|(status, _)| status / 100 != 2);
         let odd: u64 = odd.map(|(_, count)| count).sum();
         self.add(
             odd > 0,
-            format!("{odd} of {} replies have a status other than 2xx", account.responses),
+            format!("{odd} of {} responses have a status other than 2xx", account.responses),
         );
     }
 
@@ -113,21 +121,21 @@ impl Warnings {
         let account = &run.account;
         let connections = &account.connections;
         self.add(
-        connections.unsolicited > 0,
-        format!(
-            "{} connections were closed because the server sent a reply that nobody had asked for: \
-             others may have been counted for requests that they do not answer",
-            connections.unsolicited
-        ),
-    );
+            connections.unsolicited > 0,
+            format!(
+                "{} connections were closed because the server sent a response that nobody had asked \
+                 for: others may have been counted for requests that they do not answer",
+                connections.unsolicited
+            ),
+        );
         self.add(
-        connections.unaccepted > 0,
-        format!(
-            "the server had not accepted {} of the connections when the window began: it may take \
-             no more at a time",
-            connections.unaccepted
-        ),
-    );
+            connections.unaccepted > 0,
+            format!(
+                "the server had not accepted {} of the connections when the window began: it may be at \
+                 its limit",
+                connections.unaccepted
+            ),
+        );
         self.add(
             connections.failed > 0,
             format!(
@@ -143,5 +151,64 @@ impl Warnings {
             connections.idle_held < idle,
             format!("{} of {idle} idle connections were held to the end", connections.idle_held),
         );
+    }
+}
+
+/// What gives a generator more time on a processor.
+fn relief(plan: &LoadPlan, shares_cpus: bool) -> String {
+    let cpus = process::usable_cpus().map_or(1, |cpus| cpus.len());
+    let room = match plan.threads {
+        _ if shares_cpus => format!(
+            "server and generator share {}: give each its own (taskset -c), or use two machines",
+            if cpus == 1 { "1 CPU".to_string() } else { format!("{cpus} CPUs") }
+        ),
+        threads if (threads as usize) < cpus => "use more --threads".to_string(),
+        _ => "give it more CPUs".to_string(),
+    };
+    // In a closed loop there is no rate that could be lower.
+    if plan.schedule.is_some() { format!("{room}, or ask for a lower rate") } else { room }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::account::counts::Account;
+    use crate::plan::options::LoadOptions;
+    use crate::plan::request::{RequestContent, RequestTemplate};
+    use crate::plan::shape::Schedule;
+
+    fn of_a_saturated_run(schedule: Option<Schedule>, shares_cpus: bool) -> String {
+        let url = "http://127.0.0.1:9/".parse().unwrap();
+        let asked = vec![RequestTemplate { url, content: Arc::new(RequestContent::default()) }];
+        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
+        let options = LoadOptions { schedule, ..LoadOptions::new(asked, mechanism) };
+        let run = LoadRun {
+            account: Account::new(),
+            begun: None,
+            window: Duration::from_secs(1),
+            cpu: Duration::from_secs(1),
+            busiest: 0.97,
+            delay: Duration::from_millis(250),
+            watched: Default::default(),
+            interrupted: false,
+            all_lost: false,
+        };
+        warnings(&LoadPlan::new(options).unwrap(), &run, shares_cpus).join("\n")
+    }
+
+    #[test]
+    fn a_bottleneck_that_shares_cpus_says_so_and_advises_no_rate_that_nobody_set() {
+        let shared = of_a_saturated_run(None, true);
+        let begin = "the generator was the bottleneck: a thread had work for 97 % of the window";
+        assert!(shared.starts_with(begin), "{shared}");
+        assert!(shared.contains("server and generator share") && shared.contains("taskset"));
+        assert!(!shared.contains("rate"), "no schedule set one: {shared}");
+        let alone = of_a_saturated_run(None, false);
+        assert!(!alone.contains("share") && !alone.contains("lower"), "{alone}");
+        let scheduled = of_a_saturated_run(Some(Schedule::every(Duration::from_secs(1), 1)), true);
+        assert!(scheduled.ends_with("or ask for a lower rate"), "{scheduled}");
     }
 }

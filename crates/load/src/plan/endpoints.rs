@@ -6,7 +6,7 @@
 //! connections of a run go to one address as long as it works.
 
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -104,10 +104,7 @@ impl Endpoints {
         });
         match refusal {
             Some(error) if self.list.is_empty() => Err(error),
-            _ => Ok(shortages
-                .into_iter()
-                .collect::<Option<Vec<_>>>()
-                .and_then(|all| all.into_iter().next())),
+            _ => Ok(shortages.into_iter().reduce(Option::and).flatten()),
         }
     }
 
@@ -152,6 +149,15 @@ impl Endpoints {
     /// The address that a connection was opened at, if one was.
     pub(crate) fn connected(&self) -> Option<&Address> {
         self.first().has_worked.then(|| self.current())
+    }
+
+    /// Whether connections go to a server on this machine.
+    pub(crate) fn is_on_this_machine(&self) -> bool {
+        match self.current() {
+            Address::Unix(_) => true,
+            // Only own addresses can be bound, and UDP takes no port of TCP's.
+            Address::Ip(to) => to.ip().is_loopback() || UdpSocket::bind((to.ip(), 0)).is_ok(),
+        }
     }
 
     /// Adds to `told` that the address at `place` failed, and why. The result names the host once.

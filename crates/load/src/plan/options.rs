@@ -247,6 +247,19 @@ impl LoadPlan {
         Some((self.read_rate? as usize / 10).clamp(SMALLEST_READ, LARGEST_READ))
     }
 
+    /// Whether server and generator share processors: all servers are on this machine, and the generator may run on
+    /// each of its processors. `None`: it is kept from some of them, and nobody knows which ones the servers use.
+    pub(crate) fn shares_cpus(&self) -> Option<bool> {
+        if !self.origins.list.iter().all(|origin| origin.endpoints.is_on_this_machine()) {
+            return Some(false);
+        }
+        let own = match self.pin {
+            true => self.processors.len(),
+            false => process::usable_cpus().ok()?.len(),
+        };
+        (process::online_cpus() == Some(own)).then_some(true)
+    }
+
     /// Whether nothing but the number of requests ends the run.
     pub(crate) fn ends_with_requests(&self) -> bool {
         self.duration.is_none() && self.requests.is_some()

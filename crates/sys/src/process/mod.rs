@@ -122,6 +122,15 @@ pub fn usable_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
+/// How many processors the machine has that are in use, whether or not this process may run on them; `None`: the system
+/// does not say (sysconf(3), `_SC_NPROCESSORS_ONLN`).
+#[must_use]
+pub fn online_cpus() -> Option<usize> {
+    // SAFETY: sysconf(3) takes an integer.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(count).ok().filter(|count| *count > 0)
+}
+
 /// Keeps the calling thread, and threads that it starts from now on, on one
 /// processor.
 ///
