@@ -54,9 +54,15 @@ impl Nobody {
         Nobody::at("127.0.0.1:0".parse().unwrap())
     }
 
-    /// Where somebody may have listened until now.
+    /// Where somebody may have listened until now. A program that another test is about to start has the
+    /// listening socket too, until it runs.
     pub(crate) fn at(address: SocketAddr) -> Nobody {
-        Nobody::try_at(address).unwrap()
+        let mut nobody = None;
+        wait_until(|| {
+            nobody = Nobody::try_at(address);
+            nobody.is_some()
+        });
+        nobody.unwrap()
     }
 
     /// `None`: another socket has the address.
@@ -296,7 +302,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for a state that must come, and leaves the processor to those who get there.
 #[track_caller]
-pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
         assert!(begin.elapsed() < PATIENCE, "it does not come");
