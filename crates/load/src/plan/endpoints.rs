@@ -137,7 +137,7 @@ impl Endpoints {
     /// the one behind it.
     pub(crate) fn was_too_slow(&self, place: usize) {
         if self.list.len() > 1 {
-            self.first.store((place + 1) % self.list.len() << 1, Ordering::Relaxed);
+            self.first.store(((place + 1) % self.list.len()) << 1, Ordering::Relaxed);
         }
     }
 
