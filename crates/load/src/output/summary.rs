@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use drover_usage::printable;
 
-use crate::output::result::{Distribution, LoadResult};
+use crate::output::result::LoadResult;
 
-/// Writes the summary of `result`.
+/// Writes the summary of `result`: the rate first, and only rows that say something about this run.
 ///
 /// # Errors
 /// What `out` says.
@@ -14,10 +14,8 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}{}", printable(&result.target), addresses(result))?;
     writeln!(out, "  {}, {:.2} s", result.setting, result.duration_s)?;
     writeln!(out)?;
-    if result.connect_us.is_some() {
-        print_distributions(out, result)?;
-    }
     print_rates(out, result)?;
+    print_times(out, result)?;
     print_counts(out, result)?;
     print_client(out, result)?;
     for warning in &result.warnings {
@@ -30,112 +28,148 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
 fn addresses(result: &LoadResult) -> String {
     let is_new = |address: &&str| {
         let is_named = |host: &str| result.target.contains(&format!("//{host}"));
-        !address.starts_with("unix:")
-            && !is_named(address)
-            && !is_named(address.trim_end_matches(":80"))
+        let short = address.trim_end_matches(":80");
+        !address.starts_with("unix:") && !is_named(address) && !is_named(short)
     };
     let new: Vec<&str> = result.addresses.iter().map(String::as_str).filter(is_new).collect();
     if new.is_empty() { String::new() } else { format!(" at {}", new.join(", ")) }
 }
 
-fn print_distributions(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
-    writeln!(
-        out,
-        "  {:<12} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
-        "", "p50", "p90", "p95", "p99", "p99.9", "max", "mean", "stddev"
-    )?;
-    if result.offered_rate.is_some() {
-        print_times(out, "from schedule", result.latency_us.as_ref())?;
-    }
-    print_times(out, "from sending", result.service_us.as_ref())?;
-    print_times(out, "first byte", result.first_byte_us.as_ref())?;
-    print_times(out, "transfer", result.transfer_us.as_ref())?;
-    print_times(out, "connect", result.connect_us.as_ref())?;
-    writeln!(out)
-}
-
-fn print_times(out: &mut impl Write, name: &str, times: Option<&Distribution>) -> io::Result<()> {
-    let Some(t) = times else { return Ok(()) };
-    write!(out, "  {name:<13}")?;
-    let values = [t.p50, t.p90, t.p95, t.p99, t.p99_9, t.max, t.mean, t.stddev];
-    for (index, value) in values.into_iter().enumerate() {
-        write!(out, "{:>width$}", time(value), width = if index == 0 { 10 } else { 11 })?;
-    }
-    writeln!(out)
-}
-
 fn print_rates(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     let Some(rate) = result.achieved_rate else { return Ok(()) };
-    write!(out, "  replies/s    {rate:.1}")?;
+    write!(out, "  rate         {rate:.1} responses/s")?;
     if let Some(offered) = result.offered_rate {
         write!(out, " of {offered:.1} scheduled")?;
     }
-    if let Some(series) = &result.reply_rate {
-        write!(out, ", by second {} to {}", series.min, series.max)?;
-        if let Some(stddev) = series.stddev {
-            write!(out, ", stddev {stddev:.1}")?;
-        }
+    if let Some(series) = result.reply_rate.as_ref().filter(|rate| rate.min < rate.max) {
+        write!(out, ", {} to {} by second", series.min, series.max)?;
     }
     writeln!(out)?;
     let per_second = |bytes: u64| size(bytes as f64 / result.duration_s);
     let bytes = &result.bytes;
     writeln!(
         out,
-        "  transfer/s   {} received, {} sent",
+        "  bytes        {}/s received, {}/s sent",
         per_second(bytes.head + bytes.body),
         per_second(bytes.sent)
     )
 }
 
-fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
-    write!(out, "  requests     {} sent, {} replies", result.requests, result.replies)?;
-    for (status, count) in &result.status {
-        write!(out, ", {count} with status {status}")?;
+/// Writes the distributions of times, all in one unit.
+fn print_times(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
+    // Where nearly all responses come in one piece, the first byte and the last byte come together.
+    let pieces = result.transfer_us.as_ref().is_some_and(|transfer| transfer.p99 > 0.0);
+    let in_pieces = |times: &'static str, row| (times, if pieces { row } else { None });
+    let scheduled = result.offered_rate.and(result.latency_us.as_ref());
+    let sending = if scheduled.is_some() { "from sending" } else { "latency" };
+    let rows = [
+        ("from schedule", scheduled),
+        (sending, result.service_us.as_ref()),
+        in_pieces("first byte", result.first_byte_us.as_ref()),
+        in_pieces("transfer", result.transfer_us.as_ref()),
+        ("connect", result.connect_us.as_ref()),
+    ];
+    let rows: Vec<_> = rows.into_iter().filter_map(|(name, row)| Some((name, row?))).collect();
+    if rows.is_empty() {
+        return Ok(());
     }
-    for (count, what) in
-        [(result.in_flight, "in flight"), (result.unsent.unwrap_or(0), "due and never sent")]
-    {
-        if count > 0 {
-            write!(out, ", {count} {what}")?;
-        }
-    }
+    let unit = Unit::of(rows.iter().map(|(_, times)| times.max).fold(0.0, f64::max));
+    let names = ["p50", "p90", "p95", "p99", "p99.9", "max", "mean", "stddev"];
+    write!(out, "\n  {:<13}", format!("in {}", unit.name))?;
+    names.iter().try_for_each(|name| write!(out, " {name:>9}"))?;
     writeln!(out)?;
-    let connections = &result.connections;
-    write!(out, "  connections  {} opened", connections.opened)?;
-    for (count, what) in [
-        (connections.failed, "failed"),
-        (connections.closed_by_peer, "closed by the server"),
-        (connections.idle_held.unwrap_or(0), "held idle"),
-    ] {
-        if count > 0 {
-            write!(out, ", {count} {what}")?;
+    for (name, t) in rows {
+        write!(out, "  {name:<13}")?;
+        for time in [t.p50, t.p90, t.p95, t.p99, t.p99_9, t.max, t.mean, t.stddev] {
+            write!(out, " {:>9.*}", unit.decimals, time / unit.micros)?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out)
+}
+
+/// The unit of a table of times.
+struct Unit {
+    name: &'static str,
+    micros: f64,
+    decimals: usize,
+}
+
+impl Unit {
+    /// The unit for a table whose longest time has so many microseconds.
+    fn of(longest: f64) -> Unit {
+        match longest {
+            us if us < 10_000.0 => Unit { name: "us", micros: 1.0, decimals: 1 },
+            us if us < 10_000_000.0 => Unit { name: "ms", micros: 1e3, decimals: 3 },
+            _ => Unit { name: "s", micros: 1e6, decimals: 6 },
         }
     }
-    writeln!(out, "; {} requests on used ones", connections.reused)?;
+}
+
+fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
+    write!(out, "  responses    {}", result.replies)?;
+    if result.requests != result.replies {
+        write!(out, " to {} requests", result.requests)?;
+    }
+    match result.status.iter().next() {
+        Some((status, _)) if result.status.len() == 1 => write!(out, ", all with status {status}")?,
+        _ => print_parts(out, result.status.iter().map(|(status, n)| (*n, status_is(status))))?,
+    }
+    let unsent = result.unsent.unwrap_or(0);
+    print_parts(out, [(result.in_flight, "in flight"), (unsent, "due and never sent")])?;
+    writeln!(out)?;
     let mut errors = Vec::new();
     errors.extend(Some(result.errors_in_words()).filter(|errors| !errors.is_empty()));
     let unexpected = result.unexpected_status.iter();
-    errors.extend(unexpected.map(|(status, count)| format!("{count} with status {status}")));
-    let errors = if errors.is_empty() { "none".to_string() } else { errors.join(", ") };
-    writeln!(out, "  errors       {errors}")
+    errors.extend(unexpected.map(|(status, count)| format!("{count} {}", status_is(status))));
+    if !errors.is_empty() {
+        writeln!(out, "  errors       {}", errors.join(", "))?;
+    }
+    let connections = &result.connections;
+    write!(out, "  connections  {} opened", connections.opened)?;
+    print_parts(
+        out,
+        [
+            (connections.failed, "failed"),
+            (connections.closed_by_peer, "closed by the server"),
+            (connections.idle_held.unwrap_or(0), "held idle"),
+        ],
+    )?;
+    writeln!(out)
 }
 
-/// Writes what the generator knows about itself: CPU time, lateness, pauses.
+fn status_is(status: &str) -> String {
+    format!("with status {status}")
+}
+
+/// Writes those of `parts` that are not 0.
+fn print_parts<T: std::fmt::Display>(
+    out: &mut impl Write,
+    parts: impl IntoIterator<Item = (u64, T)>,
+) -> io::Result<()> {
+    let mut parts = parts.into_iter().filter(|(count, _)| *count > 0);
+    parts.try_for_each(|(count, what)| write!(out, ", {count} {what}"))
+}
+
+/// Writes what the generator knows about itself: CPU time, lateness, how exact its times are.
 fn print_client(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     let client = &result.client;
     if result.duration_s <= 0.0 {
         return Ok(());
     }
     let used = client.cpu_s / result.duration_s * 100.0;
-    write!(out, "  generator    {used:.1} % of a processor")?;
+    write!(out, "  generator    {used:.1} % of one CPU")?;
     if client.threads > 1 {
         write!(out, " in {} threads", client.threads)?;
     }
+    if client.shares_cpus == Some(true) {
+        write!(out, ", shared with the server")?;
+    }
     if let Some(slip) = client.slip_p99_us {
-        write!(out, ", late by at most {} for 99 % of its requests", time(slip))?;
+        write!(out, "; 99 % of its requests at most {} late", time(slip))?;
     }
     if let (Some(clock), Some(waits)) = (client.clock_error_us, client.scheduler_error_us) {
-        write!(out, "; its clock is good to {}, a wait to {}", time(clock), time(waits))?;
+        write!(out, "; clock resolution {}, wake-up error {}", time(clock), time(waits))?;
     }
     writeln!(out)
 }
@@ -156,5 +190,111 @@ fn size(bytes: f64) -> String {
         b if b < 1024.0 * 1024.0 => format!("{:.1} KiB", b / 1024.0),
         b if b < 1024.0 * 1024.0 * 1024.0 => format!("{:.1} MiB", b / 1024.0 / 1024.0),
         b => format!("{:.2} GiB", b / 1024.0 / 1024.0 / 1024.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::account::counts::{Account, RequestFailure, record};
+    use crate::plan::options::{LoadOptions, LoadPlan};
+    use crate::plan::request::{RequestContent, RequestTemplate};
+    use crate::plan::shape::Schedule;
+    use crate::run::coordinator::LoadRun;
+
+    /// The lines of the summary of a run of two seconds that counted `account`.
+    fn lines(schedule: Option<Schedule>, mut account: Account) -> Vec<String> {
+        account.conclude();
+        let url = "http://127.0.0.1:9/".parse().unwrap();
+        let asked = vec![RequestTemplate { url, content: Arc::new(RequestContent::default()) }];
+        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
+        let options = LoadOptions { schedule, ..LoadOptions::new(asked, mechanism) };
+        let run = LoadRun {
+            account,
+            begun: Some(SystemTime::UNIX_EPOCH),
+            window: Duration::from_secs(2),
+            cpu: Duration::from_secs(1),
+            busiest: 0.5,
+            delay: Duration::ZERO,
+            watched: Default::default(),
+            interrupted: false,
+            all_lost: false,
+        };
+        let plan = LoadPlan::new(options).unwrap();
+        let mut out = Vec::new();
+        print(&LoadResult::new(&plan, SystemTime::UNIX_EPOCH, run), &mut out).unwrap();
+        String::from_utf8(out).unwrap().lines().map(String::from).collect()
+    }
+
+    fn responded(account: &mut Account, first_byte: Duration, end: Duration) {
+        account.requests += 1;
+        account.responses += 1;
+        account.statuses[200] += 1;
+        account.served(first_byte, end);
+        account.response_in_window(Duration::ZERO);
+    }
+
+    /// The first words of the rows, without the head of two lines and the one that is empty.
+    fn rows(lines: &[String]) -> Vec<&str> {
+        lines[3..].iter().filter_map(|line| line.get(2..15)).map(str::trim_end).collect()
+    }
+
+    #[test]
+    fn the_rate_comes_first_and_rows_that_say_nothing_are_left_out() {
+        let mut account = Account::new();
+        account.connections.opened = 1;
+        for micros in [100, 200, 400] {
+            let end = Duration::from_micros(micros);
+            responded(&mut account, end, end);
+        }
+        let lines = lines(None, account);
+        let wanted = ["rate", "bytes", "in us", "latency", "responses", "connections", "generator"];
+        assert_eq!(rows(&lines), wanted, "{lines:#?}");
+        assert_eq!(lines[3], "  rate         1.5 responses/s, 0 to 3 by second");
+        assert_eq!(lines[9], "  responses    3, all with status 200");
+        assert_eq!(lines[10], "  connections  1 opened");
+    }
+
+    #[test]
+    fn what_happened_has_its_row() {
+        let mut account = Account::new();
+        responded(&mut account, Duration::from_micros(50), Duration::from_millis(20));
+        account.scheduled = 5;
+        account.requests += 2;
+        account.in_flight = 1;
+        account.statuses[404] += 1;
+        account.errors.add(RequestFailure::Excess);
+        for times in [&mut account.connect, &mut account.latency] {
+            record(times, Duration::from_millis(30));
+        }
+        let lines = lines(Some(Schedule::every(Duration::from_secs(1), 1)), account);
+        let text = lines.join("\n");
+        for part in [
+            "responses/s of 1.0 scheduled",
+            "1 to 3 requests, 1 with status 200, 1 with status 404, 1 in flight, 2 due and never sent",
+            "errors       protocol 1: excess 1, 1 with status 404",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // One unit, whatever is how long.
+        let table = &rows(&lines)[2..8];
+        let wanted =
+            ["in ms", "from schedule", "from sending", "first byte", "transfer", "connect"];
+        assert_eq!(table, wanted, "{text}");
+        let first_byte = lines.iter().find(|line| line.contains("first byte")).unwrap();
+        assert!(first_byte.starts_with("  first byte        0.050     0.050"), "{first_byte}");
+        let columns = lines.iter().filter(|line| line.contains("p50") || line.contains(" byte "));
+        assert!(columns.map(|line| line.len()).all(|length| length == first_byte.len()), "{text}");
+    }
+
+    #[test]
+    fn a_table_has_the_unit_of_its_longest_time() {
+        for (longest, name) in [(9_999.0, "us"), (10_000.0, "ms"), (9_999_999.0, "ms"), (1e7, "s")]
+        {
+            assert_eq!(Unit::of(longest).name, name, "{longest}");
+        }
     }
 }

@@ -52,7 +52,7 @@ impl Warnings {
         self.add(
             account.late_starts * 1000 > account.scheduled,
             format!(
-                "{} requests started more than 1 ms late by the generator's own fault: {}; --spin \
+                "{} requests started more than 1 ms late by the generator's own fault; {}; --spin \
                  3ms helps where nothing else runs",
                 account.late_starts,
                 relief(plan, shares_cpus),
@@ -62,7 +62,7 @@ impl Warnings {
             account.late_reads * 1000 > account.responses,
             format!(
                 "{} responses were read more than 1 ms late, by up to {:.1} ms, because the generator \
-                 was busy with others: {}",
+                 was busy with others; {}",
                 account.late_reads,
                 account.latest_read.as_secs_f64() * 1e3,
                 relief(plan, shares_cpus),
