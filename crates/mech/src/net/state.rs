@@ -14,7 +14,7 @@ use super::limits::send_budget::SendBudget;
 use super::slot::{Flags, Slot};
 use super::worker::timers::{Tick, Wheel};
 #[cfg(doc)]
-use super::{Conn, MinRate};
+use super::{Conn, MinRate, NetOptions};
 use crate::key::Key;
 
 /// How many idle connections are closed at once to make room: an eighth of the idle connections, and at

@@ -358,7 +358,7 @@ impl Requests {
         unsafe { self.ring.ring.push(&close.flags(squeue::Flags::SKIP_SUCCESS)) };
     }
 
-    /// Submits the queued requests, and waits; see [`Ring::wait_gathering`].
+    /// Submits the queued requests, and waits; see [`drover_sys::ring::Ring::wait_gathering`].
     pub(super) fn wait(&mut self, timeout: Option<Duration>, gather: Duration) -> io::Result<()> {
         self.ring.ring.wait_gathering(timeout, gather)
     }

@@ -1,7 +1,7 @@
 //! `--access-log`: a line for each response, in the form of Apache and nginx or as JSON.
 //!
 //! A worker writes lines into its own memory, and hands them over when there are many or a second has passed; one
-//! thread of the process appends them to the file ([`file`]), so that no worker waits for a disk. Without
+//! thread of the process appends them to the file ([`mod@file`]), so that no worker waits for a disk. Without
 //! an access log a request costs nothing for it. [`format`](mod@format) has the forms, [`line`](mod@line) the lines.
 
 mod clock;

@@ -1,7 +1,7 @@
 //! Mistakes on the command line, reported in one line that ends with the help that explains the right way.
 //!
 //! A wrong hint is worse than none. There are three kinds: what a word of another tool is here ([`other_tools`]), a
-//! name that differs by a typing error ([`near`]), and the command that has the flag.
+//! name that differs by a typing error ([`near()`]), and the command that has the flag.
 
 mod near;
 mod other_tools;
