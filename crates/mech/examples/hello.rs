@@ -3,12 +3,11 @@
 //!
 //!     cargo run --release -p drover-mech --example hello -- epoll-et 127.0.0.1:8080
 
-use std::net::SocketAddr;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use drover_mech::mechanisms;
 use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
-use drover_sys::socket::{ListenOptions, listen};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
 
@@ -16,14 +15,15 @@ fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments.next().unwrap_or_else(|| "epoll".to_owned());
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
+    let socket = TcpListener::bind(&address)?;
+    socket.set_nonblocking(true)?;
     let mechanism = mechanisms::by_name(&name).ok_or_else(|| {
         let names: Vec<_> = mechanisms::ALL.iter().map(|mechanism| mechanism.name).collect();
         std::io::Error::other(format!("no mechanism `{name}`; there are {}", names.join(", ")))
     })?;
 
     let net = Net::open(&NetOptions::new(mechanism))?;
-    let listener = Listener::open(&net, listen(address, ListenOptions::default())?)?;
+    let listener = Listener::open(&net, socket.into())?;
     let mut executor = Executor::new(&net, Duration::from_secs(1));
     executor.listen(listener, |listener| async {
         let trouble = |error: &std::io::Error| {

@@ -24,7 +24,8 @@ use std::sync::Arc;
 use bitflags::bitflags;
 
 use crate::mechanism::{Features, Mechanism};
-use drover_sys::socket::{self, Address, ListenOptions};
+use drover_sys::socket;
+pub use drover_sys::socket::{Address, ListenOptions};
 use support::wait_queue::Policy;
 
 mod blocking;
@@ -89,6 +90,20 @@ pub struct ListenPlan {
 }
 
 impl ListenPlan {
+    /// A plan for `workers` threads that listen at `address`, with the usual options.
+    #[must_use]
+    pub fn new(address: impl Into<SocketAddr>, workers: NonZeroUsize) -> ListenPlan {
+        ListenPlan {
+            address: Address::Ip(address.into()),
+            passed: Vec::new(),
+            workers,
+            among: Among::Threads,
+            listen: ListenOptions::default(),
+            by_cpu: false,
+            policy: Policy::TaskExclusive,
+        }
+    }
+
     /// The only socket that listens at the address.
     fn socket(&self) -> io::Result<OwnedFd> {
         match self.passed.first() {

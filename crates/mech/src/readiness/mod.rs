@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use bitflags::bitflags;
-use drover_sys::waker::Waker;
+pub use drover_sys::waker::Waker;
 use rustix::event::Timespec;
 
 use crate::key::Key;
