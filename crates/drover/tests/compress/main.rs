@@ -3,6 +3,7 @@
 mod ends;
 mod faults;
 mod harness;
+mod rights;
 mod selection;
 mod siblings;
 mod stale;

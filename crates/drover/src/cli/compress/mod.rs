@@ -2,14 +2,18 @@
 //!
 //! The run has three steps: [`walk`] finds files by name; [`siblings::inspect`] opens each and removes siblings that hold
 //! old content; [`siblings::write`] writes those that are missing, the largest files first. Every file is opened beneath
-//! DIR by the rule of the server, and written under a hidden name first.
+//! DIR by the rule of the server, and written under a hidden name first. Others may write to the site meanwhile, and root may
+//! run this: names are looked up in open folders ([`folder`]), and what they stand for is compared before it is changed.
 
 mod encode;
+mod folder;
 mod levels;
 mod original;
 mod report;
 mod select;
 mod siblings;
+#[cfg(test)]
+mod swaps;
 mod temporary;
 mod threads;
 mod walk;
@@ -27,13 +31,14 @@ use drover_lab::site::size_words;
 use drover_mech::files::root::Root;
 use drover_usage::{UsageError, size};
 use globset::Glob;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 use super::count;
 use super::stdout::stdout;
+use folder::{Folder, FolderEntry, split};
 use levels::{CompressionLevels, parse_coding};
 use report::CompressReport;
 use select::{FileSelection, parse_pattern};
@@ -119,8 +124,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         dry_run: args.dry_run,
         stop: stop_at_signals().context("cannot catch signals")?,
         bytes_read: AtomicU64::new(0),
+        #[cfg(test)]
+        at_step: Box::new(|_| {}),
     };
-    let _lock = if args.dry_run { None } else { lock(args)? };
+    let _lock = if args.dry_run { None } else { lock(&context.root)? };
     let jobs = args
         .jobs
         .unwrap_or_else(|| std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get());
@@ -158,10 +165,10 @@ fn stop_at_signals() -> std::io::Result<Arc<AtomicBool>> {
 }
 
 /// Keeps other runs out of DIR until the descriptor is closed. `None`: the file system has no locks.
-fn lock(args: &Args) -> anyhow::Result<Option<OwnedFd>> {
-    let dir = args.dir.display();
+fn lock(root: &Root) -> anyhow::Result<Option<OwnedFd>> {
+    let dir = root.path().display();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(&args.dir, flags, Mode::empty());
+    let folder = rustix::fs::openat(root.directory(), c".", flags, Mode::empty());
     let folder = folder.with_context(|| format!("DIR {dir} cannot be read"))?;
     match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(Some(folder)),
@@ -178,19 +185,25 @@ fn remove_leftovers(
     site: &CompressibleFiles,
     report: &mut CompressReport,
 ) {
-    let mut remove = |path: &[u8]| {
-        let removed = if context.dry_run { Ok(()) } else { siblings::remove(&context.root, path) };
+    type Find = fn(&Root, &Folder, &[u8]) -> Option<FolderEntry>;
+    let mut remove = |path: &[u8], find: Find| {
+        let remove = || siblings::remove(&context.root, path, find);
+        let removed = if context.dry_run { Ok(()) } else { remove() };
         let failed = |error| format!("cannot be removed: {}", siblings::with_remedy(&error));
         removed.map_err(|error| report.fail(path, failed(error))).is_ok()
     };
     for path in &site.leftovers {
-        remove(path);
+        remove(path, |_, folder, path| {
+            let entry = folder.entry(split(path).1).ok().flatten();
+            entry.filter(|entry| entry.kind() == FileType::RegularFile)
+        });
     }
     if !context.prune {
         report.orphans_left = site.orphans.len() as u64;
         return;
     }
-    let removed: Vec<_> = site.orphans.iter().filter(|path| remove(path)).collect();
+    let removed: Vec<_> =
+        site.orphans.iter().filter(|path| remove(path, walk::sibling_by_mark)).collect();
     removed.into_iter().for_each(|path| report.remove_orphan(path));
 }
 

@@ -8,9 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use drover_mech::files::root::{Cause, FileKind, Root, Stamp};
-use rustix::fs::{Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid};
+use drover_mech::files::root::{Cause, Root, Stamp};
+use rustix::fs::{
+    FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, fgetxattr,
+    fgetxattr_query,
+};
 use rustix::io::Errno;
+
+use super::folder::Folder;
+
+/// The attribute with a file's access control list: who may do what beside owner, group and others (acl(5)).
+const ACCESS_LIST: &str = "system.posix_acl_access";
 
 /// The kernel takes the times of files from a clock that ticks up to once in 10 ms (`CONFIG_HZ`): a second change within
 /// a tick leaves the times as they are. A file is read only when its last change is longer ago than this.
@@ -25,33 +33,47 @@ pub(super) struct OriginalFile {
     /// The file's stamp before any byte was read.
     pub(super) stamp: Stamp,
     stat: Stat,
+    /// The file's [`ACCESS_LIST`]. The group's permissions in `stat` are the most that anybody has in that list.
+    access_list: Option<Vec<u8>>,
     /// Whether any change since `stamp` was taken shows in a later stamp.
     is_settled: bool,
 }
 
 impl OriginalFile {
-    /// Opens the file that `path` leads to beneath the root, as a server does. `None`: there is none, or it is no
-    /// regular file, or a link leads to it from outside.
+    /// Opens the file that `path`, whose folder is `folder`, leads to beneath the root, as a server does. `None`: there is
+    /// none, or it is no regular file, or a link leads to it from outside.
     ///
     /// # Errors
     /// `EACCES`, `EMFILE`, `EIO`.
-    pub(super) fn open(root: &Root, path: &[u8]) -> io::Result<Option<OriginalFile>> {
-        let open = match root.open_file(path) {
-            Ok(open) if open.kind == FileKind::Regular => open,
-            Ok(_) => return Ok(None),
+    pub(super) fn open(
+        root: &Root,
+        folder: &Folder,
+        path: &[u8],
+    ) -> io::Result<Option<OriginalFile>> {
+        let file = match folder.open_file(root, path) {
+            Ok(file) => File::from(file),
             Err(error) if Cause::of(&error) == Cause::Missing => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut stamp = open.stamp;
+        if !file.metadata()?.is_file() {
+            return Ok(None);
+        }
+        let mut stamp = Stamp::of(file.as_fd())?;
         for _ in 0..WAITS {
             if !is_young(&stamp) {
                 break;
             }
             thread::sleep(TICK);
-            stamp = Stamp::of(open.fd.as_fd())?;
+            stamp = Stamp::of(file.as_fd())?;
         }
-        let (stat, is_settled) = (rustix::fs::fstat(&open.fd)?, !is_young(&stamp));
-        Ok(Some(OriginalFile { file: File::from(open.fd), stamp, stat, is_settled }))
+        let (stat, is_settled) = (rustix::fs::fstat(&file)?, !is_young(&stamp));
+        let access_list = access_list(file.as_fd())?;
+        Ok(Some(OriginalFile { file, stamp, stat, access_list, is_settled }))
+    }
+
+    /// The user that the file belongs to.
+    pub(super) fn owner(&self) -> u32 {
+        self.stat.st_uid
     }
 
     /// Whether the file certainly is as it was when it was opened.
@@ -68,18 +90,52 @@ impl OriginalFile {
         OriginalReader { file: &self.file, at: 0, stop, bytes_read }
     }
 
-    /// Gives `sibling` the file's time, its owner and group as far as this user may, and its permissions: nobody can
-    /// read the sibling who cannot read the file.
+    /// Gives `sibling`, a new file of this user that nobody else may open yet, the file's owner and group as far as this
+    /// user may, its permissions and its time. Nobody can read the sibling who cannot read the file, and what runs as its
+    /// owner (setuid) stays with the file.
     ///
     /// # Errors
-    /// `EPERM` if the sibling belongs to another user.
+    /// Those of fchown(2), fchmod(2) and futimens(2).
     pub(super) fn give_attributes(&self, sibling: BorrowedFd<'_>) -> io::Result<()> {
-        let mut mode = self.stat.st_mode & 0o777;
-        if !self.give_owner(sibling)? {
-            // The group's permissions are for the group of the file.
-            mode &= !0o070;
+        let mut mode = self.mode();
+        if self.give_owner(sibling)? {
+            if !self.give_access_list(sibling)? {
+                mode &= 0o700;
+            }
+        } else {
+            mode = of_another_group(mode, self.access_list.is_some());
+            remove_access_list(sibling)?;
         }
         rustix::fs::fchmod(sibling, Mode::from_raw_mode(mode))?;
+        self.give_time(sibling)
+    }
+
+    /// Gives a sibling that was there before the file's permissions and time, if that takes rights away at most: it has the
+    /// file's owner, group and access list, all the permissions already, and no other name. Otherwise somebody may have put a
+    /// file there that is meant for something else; nothing is done, and `false` is returned.
+    ///
+    /// # Errors
+    /// `EPERM`: this user may not.
+    pub(super) fn refresh(&self, sibling: BorrowedFd<'_>) -> io::Result<bool> {
+        let (now, mode) = (rustix::fs::fstat(sibling)?, self.mode());
+        let is_its_own = FileType::from_raw_mode(now.st_mode) == FileType::RegularFile
+            && now.st_nlink == 1
+            && (now.st_uid, now.st_gid) == (self.stat.st_uid, self.stat.st_gid)
+            && mode & !now.st_mode == 0
+            && access_list(sibling)? == self.access_list;
+        if is_its_own {
+            rustix::fs::fchmod(sibling, Mode::from_raw_mode(mode))?;
+            self.give_time(sibling)?;
+        }
+        Ok(is_its_own)
+    }
+
+    /// Who may read and write the file: setuid, setgid and sticky bits are not for siblings.
+    fn mode(&self) -> u32 {
+        self.stat.st_mode & 0o777
+    }
+
+    fn give_time(&self, sibling: BorrowedFd<'_>) -> io::Result<()> {
         let modified =
             Timespec { tv_sec: self.stamp.modified, tv_nsec: self.stamp.modified_nanos.into() };
         let times = Timestamps {
@@ -106,6 +162,47 @@ impl OriginalFile {
             }
         }
         Ok(is_same_group)
+    }
+
+    /// Whether the sibling has the file's access list now, which may be none. A folder may give one to all new files in it.
+    fn give_access_list(&self, sibling: BorrowedFd<'_>) -> io::Result<bool> {
+        match &self.access_list {
+            None => remove_access_list(sibling).map(|()| true),
+            Some(list) => {
+                let given = rustix::fs::fsetxattr(sibling, ACCESS_LIST, list, XattrFlags::empty());
+                Ok(given.is_ok())
+            }
+        }
+    }
+}
+
+/// A file's [`ACCESS_LIST`], if it has one.
+fn access_list(file: BorrowedFd<'_>) -> io::Result<Option<Vec<u8>>> {
+    let mut list = Vec::new();
+    let read = fgetxattr_query(file, ACCESS_LIST).and_then(|len| {
+        list.reserve_exact(len);
+        fgetxattr(file, ACCESS_LIST, rustix::buffer::spare_capacity(&mut list))
+    });
+    match read {
+        Ok(_) => Ok(Some(list)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn remove_access_list(file: BorrowedFd<'_>) -> io::Result<()> {
+    match rustix::fs::fremovexattr(file, ACCESS_LIST) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The permissions of a sibling that has another group than its file: nothing for that group, and for all others no more
+/// than the file's group had, whose members are among them now.
+fn of_another_group(mode: u32, has_access_list: bool) -> u32 {
+    match has_access_list {
+        true => mode & 0o700,
+        false => mode & 0o700 | mode & (mode >> 3) & 0o007,
     }
 }
 
@@ -144,6 +241,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nobody_may_read_a_sibling_of_another_group_who_may_not_read_its_file() {
+        let of = |mode| of_another_group(mode, false);
+        assert_eq!(
+            [0o644, 0o640, 0o604, 0o664, 0o755].map(of),
+            [0o604, 0o600, 0o600, 0o604, 0o705]
+        );
+        assert_eq!(of_another_group(0o664, true), 0o600);
+    }
+
+    #[test]
     fn a_file_is_young_for_a_tick_of_the_clock() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "").unwrap();
@@ -157,8 +264,9 @@ mod tests {
         assert!(!is_young(&changed(now - TICK)));
         assert!(!is_young(&changed(now + Duration::from_secs(60))));
         assert!(!is_young(&Stamp { changed: (-1, 0), ..stamp }));
-        let opened =
-            OriginalFile::open(&Root::open(folder.path()).unwrap(), b"a").unwrap().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let folder = Folder::open(&root, b"").unwrap();
+        let opened = OriginalFile::open(&root, &folder, b"a").unwrap().unwrap();
         assert!(!is_young(&opened.stamp), "it was opened while a change would not have shown");
     }
 }

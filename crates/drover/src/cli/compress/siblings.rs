@@ -1,15 +1,17 @@
 //! What is done about the siblings of one file: those that hold old content go first, then missing ones are written.
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use drover_http1::coding::ContentCoding;
-use drover_mech::files::root::{Cause, FileKind, Root};
-use rustix::fs::{AtFlags, FileType};
+use drover_mech::files::root::{Cause, Root, Stamp};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::encode;
+use super::folder::{FileId, Folder, FolderEntry, split};
 use super::levels::CompressionLevels;
 use super::original::OriginalFile;
 use super::temporary::TemporaryFile;
@@ -38,9 +40,43 @@ pub(super) struct CompressContext {
     pub(super) stop: std::sync::Arc<AtomicBool>,
     /// The bytes of files that were read for [`write`].
     pub(super) bytes_read: AtomicU64,
+    /// Called at each [`Step`]. Tests change the site there, as somebody else may at any time.
+    #[cfg(test)]
+    pub(super) at_step: Box<dyn Fn(Step) + Send + Sync>,
+}
+
+/// The moments between which the work on one file looks at names or changes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    FolderOpened,
+    OriginalOpened,
+    SiblingFound,
+    SiblingJudged,
+    TemporaryMade,
+    Encoded,
+    AttributesGiven,
+}
+
+impl Step {
+    #[cfg(test)]
+    pub(super) const ALL: [Step; 7] = [
+        Step::FolderOpened,
+        Step::OriginalOpened,
+        Step::SiblingFound,
+        Step::SiblingJudged,
+        Step::TemporaryMade,
+        Step::Encoded,
+        Step::AttributesGiven,
+    ];
 }
 
 impl CompressContext {
+    /// Marks a step, for tests.
+    fn at(&self, _step: Step) {
+        #[cfg(test)]
+        (self.at_step)(_step);
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -84,14 +120,6 @@ pub(super) fn sibling_path(path: &[u8], coding: ContentCoding) -> Vec<u8> {
     [path, coding.suffix().as_bytes()].concat()
 }
 
-/// The folder of a path, and the name in it.
-fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
-    }
-}
-
 /// An error with what helps against it.
 pub(super) fn with_remedy(error: &io::Error) -> String {
     let remedy = match Errno::from_io_error(error) {
@@ -111,24 +139,42 @@ pub(super) fn with_remedy(error: &io::Error) -> String {
     format!("{error}; {remedy}")
 }
 
-/// Removes a file beneath the root by its path; one that is gone already is no error.
+/// Removes the file at `path` beneath the root if it is the entry that `find` returns for it; one that is gone already is no
+/// error.
 ///
 /// # Errors
-/// Those of openat2(2) and unlink(2).
-pub(super) fn remove(root: &Root, path: &[u8]) -> io::Result<()> {
+/// Those of openat2(2) and [`Folder::remove`].
+pub(super) fn remove(
+    root: &Root,
+    path: &[u8],
+    find: impl Fn(&Root, &Folder, &[u8]) -> Option<FolderEntry>,
+) -> io::Result<()> {
     let (folder, name) = split(path);
-    let folder = root.open_directory(folder)?;
-    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    let folder = Folder::open(root, folder)?;
+    find(root, &folder, path).map_or(Ok(()), |entry| folder.remove(name, entry.id()))
+}
+
+/// Opens a file of the site, and its folder. `None`: there is none that a server would send.
+///
+/// # Errors
+/// `EACCES`, `EMFILE`, `EIO`.
+fn open(context: &CompressContext, path: &[u8]) -> io::Result<Option<(Folder, OriginalFile)>> {
+    let folder = match Folder::open(&context.root, split(path).0) {
+        Ok(folder) => folder,
+        Err(error) if Cause::of(&error) == Cause::Missing => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    context.at(Step::FolderOpened);
+    let original = OriginalFile::open(&context.root, &folder, path)?;
+    context.at(Step::OriginalOpened);
+    Ok(original.map(|original| (folder, original)))
 }
 
 /// Looks at a file and its siblings, and removes siblings that a server would send with bytes that the file does not have
 /// any more.
 pub(super) fn inspect(context: &CompressContext, candidate: &CompressCandidate) -> InspectedFile {
-    let original = match OriginalFile::open(&context.root, &candidate.path) {
-        Ok(Some(original)) => original,
+    let (folder, original) = match open(context, &candidate.path) {
+        Ok(Some(opened)) => opened,
         Ok(None) => return InspectedFile::default(),
         Err(error) => {
             let failure = Some(format!("cannot be read: {}", with_remedy(&error)));
@@ -141,7 +187,10 @@ pub(super) fn inspect(context: &CompressContext, candidate: &CompressCandidate) 
     for coding in ContentCoding::ALL {
         let is_wanted = context.codings.contains(&coding) && !found.is_small;
         let outcome = match candidate.siblings.contains(&coding) {
-            true => settle(context, candidate, &original, coding),
+            true => {
+                let path = sibling_path(&candidate.path, coding);
+                settle(context, &folder, &path, &original, coding)
+            }
             false => SiblingOutcome::None,
         };
         let is_there = match &outcome {
@@ -160,33 +209,38 @@ pub(super) fn inspect(context: &CompressContext, candidate: &CompressCandidate) 
     found
 }
 
-/// Refreshes or removes a sibling that there is, unless it is up to date.
+/// Refreshes or removes the sibling at `path`, whose folder is `folder`, unless it is up to date.
 fn settle(
     context: &CompressContext,
-    candidate: &CompressCandidate,
+    folder: &Folder,
+    path: &[u8],
     original: &OriginalFile,
     coding: ContentCoding,
 ) -> SiblingOutcome {
-    let path = sibling_path(&candidate.path, coding);
-    let settled = match context.prune && !context.codings.contains(&coding) {
-        true => Ok(SiblingState::Outdated),
-        false => state(context, &path, original, coding),
-    };
-    let done = settled.and_then(|state| match state {
-        SiblingState::Unknown => Ok(SiblingOutcome::None),
-        SiblingState::Current => Ok(SiblingOutcome::Current),
-        SiblingState::SameBytes(_) if context.dry_run => Ok(SiblingOutcome::Refreshed),
-        SiblingState::SameBytes(file) if refresh(context, &path, &file, original).is_ok() => {
-            Ok(SiblingOutcome::Refreshed)
-        }
-        SiblingState::SameBytes(_) | SiblingState::Outdated => {
-            if !context.dry_run {
-                remove(&context.root, &path)?;
+    let settle = || {
+        let Some(entry) = folder.entry(split(path).1)? else { return Ok(SiblingOutcome::None) };
+        context.at(Step::SiblingFound);
+        let state = match context.prune && !context.codings.contains(&coding) {
+            true => SiblingState::Outdated,
+            false => state(context, folder, path, &entry, original, coding)?,
+        };
+        context.at(Step::SiblingJudged);
+        match state {
+            SiblingState::Unknown => return Ok(SiblingOutcome::None),
+            SiblingState::Current => return Ok(SiblingOutcome::Current),
+            SiblingState::SameBytes(_) if context.dry_run => return Ok(SiblingOutcome::Refreshed),
+            SiblingState::SameBytes(file) if original.refresh(file.as_fd()).unwrap_or(false) => {
+                return Ok(SiblingOutcome::Refreshed);
             }
-            Ok(SiblingOutcome::Removed)
+            SiblingState::SameBytes(_) | SiblingState::Outdated => {}
         }
-    });
-    done.unwrap_or_else(|error| {
+        if !context.dry_run {
+            folder.may_replace(&entry, original.owner())?;
+            folder.remove(split(path).1, entry.id())?;
+        }
+        Ok(SiblingOutcome::Removed)
+    };
+    settle().unwrap_or_else(|error: io::Error| {
         let why = with_remedy(&error);
         SiblingOutcome::Failed(format!("cannot be checked or removed: {why}"))
     })
@@ -196,29 +250,34 @@ fn settle(
 enum SiblingState {
     /// It has its file's time, and nothing has happened to the file since it was written.
     Current,
-    /// It has its file's bytes.
-    SameBytes(OwnedFd),
-    /// It has other bytes, or cannot be read.
+    /// It has its file's bytes, and is no link.
+    SameBytes(File),
+    /// It has other bytes, or cannot be read, or is a link and not [`SiblingState::Current`].
     Outdated,
     /// The run was stopped before that was known.
     Unknown,
 }
 
-/// The state of the sibling at `path`.
+/// The state of the sibling at `path`, which is `entry` of `folder`.
 ///
 /// An equal time alone does not prove equal bytes: a file may be replaced by one of the same time, as reproducible builds
 /// make them. `st_ctime`, which nobody can set, tells: everything that happens to a file makes it later than that of its
 /// sibling. Then the bytes decide.
+///
+/// A link counts for what it leads to, as for the server: the sibling of a link may be a link to the sibling.
 fn state(
     context: &CompressContext,
+    folder: &Folder,
     path: &[u8],
+    entry: &FolderEntry,
     original: &OriginalFile,
     coding: ContentCoding,
 ) -> io::Result<SiblingState> {
-    let open = match context.root.open_file(path) {
-        Ok(open) if open.kind == FileKind::Regular => open,
-        Ok(open) if open.kind == FileKind::Directory => return Err(Errno::ISDIR.into()),
-        Ok(_) => return Ok(SiblingState::Outdated),
+    if entry.kind() == FileType::Directory {
+        return Err(Errno::ISDIR.into());
+    }
+    let file = match folder.open_file(&context.root, path) {
+        Ok(file) => File::from(file),
         Err(error) => {
             return match Cause::of(&error) {
                 Cause::Missing | Cause::Forbidden => Ok(SiblingState::Outdated),
@@ -226,40 +285,26 @@ fn state(
             };
         }
     };
-    let (sibling, stamp) = (open.stamp, &original.stamp);
-    let time = |stamp: &drover_mech::files::root::Stamp| (stamp.modified, stamp.modified_nanos);
+    if !file.metadata()?.is_file() {
+        return Ok(SiblingState::Outdated);
+    }
+    let (sibling, stamp) = (Stamp::of(file.as_fd())?, &original.stamp);
+    let time = |stamp: &Stamp| (stamp.modified, stamp.modified_nanos);
     if time(&sibling) == time(stamp) && sibling.changed >= stamp.changed {
         return Ok(SiblingState::Current);
     }
-    let file = std::fs::File::from(open.fd);
+    if FileId::of(&file)? != entry.id() {
+        return Ok(SiblingState::Outdated);
+    }
     let is_same = {
         let (sibling, unread) = (io::BufReader::new(&file), AtomicU64::new(0));
         encode::holds(coding, sibling, original.read(&context.stop, &unread))
     };
     match is_same {
         _ if context.is_stopped() => Ok(SiblingState::Unknown),
-        true if original.is_as_it_was() => Ok(SiblingState::SameBytes(file.into())),
+        true if original.is_as_it_was() => Ok(SiblingState::SameBytes(file)),
         _ => Ok(SiblingState::Outdated),
     }
-}
-
-/// Gives a sibling with the right bytes the attributes of its file.
-///
-/// # Errors
-/// `EPERM`; also if the sibling is a link, or has further names, so that it may be meant for something else.
-fn refresh(
-    context: &CompressContext,
-    path: &[u8],
-    file: &OwnedFd,
-    original: &OriginalFile,
-) -> io::Result<()> {
-    let (folder, name) = split(path);
-    let folder = context.root.open_directory(folder)?;
-    let stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
-        return Err(Errno::PERM.into());
-    }
-    original.give_attributes(file.as_fd())
 }
 
 /// Writes a sibling of the file at `path`.
@@ -289,14 +334,13 @@ fn attempt(
     if context.is_stopped() {
         return Ok(Some(SiblingOutcome::None));
     }
-    let Some(original) = OriginalFile::open(&context.root, path)? else {
+    let Some((folder, original)) = open(context, path)? else {
         return Ok(Some(SiblingOutcome::None));
     };
-    let (folder, name) = split(path);
-    let folder = context.root.open_directory(folder)?;
     let before = original.stamp.len;
     let most = before.saturating_mul(WORTH_PERCENT) / 100;
-    let mut file = TemporaryFile::create(folder.as_fd(), most)?;
+    let mut file = TemporaryFile::create(&folder, most)?;
+    context.at(Step::TemporaryMade);
     let mut input = original.read(&context.stop, &context.bytes_read);
     let encoded = {
         let mut output = BufWriter::with_capacity(1 << 16, &mut file);
@@ -318,7 +362,9 @@ fn attempt(
     }
     encoded?;
     let after = file.len();
+    context.at(Step::Encoded);
     original.give_attributes(file.as_fd())?;
-    file.publish(&sibling_path(name, coding))?;
+    context.at(Step::AttributesGiven);
+    file.publish(&sibling_path(split(path).1, coding), original.owner())?;
     Ok(Some(SiblingOutcome::Written { before, after }))
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use super::folder::{FileId, Folder};
 
 /// How the names begin and end under which siblings are written. The server does not send them: they begin with a dot.
 const PREFIX: &[u8] = b".drover-compress-";
@@ -17,26 +17,26 @@ pub(super) fn is_temporary(name: &[u8]) -> bool {
 
 /// A file that nobody knows of yet. Dropping the value removes the file.
 pub(super) struct TemporaryFile<'d> {
-    directory: BorrowedFd<'d>,
+    folder: &'d Folder,
     /// `None`: it has its own name by now.
     name: Option<Vec<u8>>,
     file: File,
+    id: FileId,
     len: u64,
     most: u64,
 }
 
 impl TemporaryFile<'_> {
-    /// A new file in `directory` that may have `most` bytes. Only this user may read it.
+    /// A new file in `folder` that may have `most` bytes. Only this user may read it.
     ///
     /// # Errors
     /// Those of open(2).
-    pub(super) fn create(directory: BorrowedFd<'_>, most: u64) -> io::Result<TemporaryFile<'_>> {
+    pub(super) fn create(folder: &Folder, most: u64) -> io::Result<TemporaryFile<'_>> {
         let number = format!("{:016x}", rand::random::<u64>());
         let name = [PREFIX, number.as_bytes(), SUFFIX].concat();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = rustix::fs::openat(directory, &*name, flags, mode)?;
-        Ok(TemporaryFile { directory, name: Some(name), file: file.into(), len: 0, most })
+        let file = File::from(folder.create(&name)?);
+        let id = FileId::of(&file)?;
+        Ok(TemporaryFile { folder, name: Some(name), file, id, len: 0, most })
     }
 
     /// The bytes that were written.
@@ -49,15 +49,18 @@ impl TemporaryFile<'_> {
         self.len > self.most
     }
 
-    /// Gives the file its own name, in place of the file that has it now. The bytes reach the disk before the name does:
-    /// after a power failure, no sibling is shorter than it should be.
+    /// Gives the file its own name, in place of the file that has it now, if `owner` may replace that. The bytes reach the
+    /// disk before the name does: after a power failure, no sibling is shorter than it should be.
     ///
     /// # Errors
-    /// Those of fsync(2) and rename(2).
-    pub(super) fn publish(mut self, name: &[u8]) -> io::Result<()> {
+    /// Those of fsync(2), [`Folder::may_replace`] and [`Folder::rename`].
+    pub(super) fn publish(mut self, name: &[u8], owner: u32) -> io::Result<()> {
         rustix::fs::fsync(&self.file)?;
+        if let Some(entry) = self.folder.entry(name)? {
+            self.folder.may_replace(&entry, owner)?;
+        }
         if let Some(temporary) = &self.name {
-            rustix::fs::renameat(self.directory, &**temporary, self.directory, name)?;
+            self.folder.rename(temporary, self.id, name)?;
         }
         self.name = None;
         Ok(())
@@ -88,7 +91,7 @@ impl Write for TemporaryFile<'_> {
 impl Drop for TemporaryFile<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
-            let _ = rustix::fs::unlinkat(self.directory, &**name, AtFlags::empty());
+            let _ = self.folder.remove(name, self.id);
         }
     }
 }

@@ -6,10 +6,11 @@ use std::io::{self, Read};
 
 use drover_http1::coding::ContentCoding;
 use drover_http1::path::WELL_KNOWN;
-use drover_mech::files::root::{FileKind, Root};
-use rustix::fs::{AtFlags, Dir, FileType};
+use drover_mech::files::root::{Cause, Root};
+use rustix::fs::FileType;
 
 use super::encode;
+use super::folder::{FileId, Folder, FolderEntry, split};
 use super::select::{FileSelection, Selected, sibling_of};
 use super::temporary::is_temporary;
 
@@ -44,12 +45,15 @@ impl CompressibleFiles {
         let mut site = CompressibleFiles::default();
         let mut folders = vec![Vec::new()];
         while let Some(folder) = folders.pop() {
-            match entries(root, &folder) {
-                Ok(entries) => site.add(&folder, entries, selection, &mut folders),
+            match names(root, &folder) {
+                Ok(names) => site.add(&folder, names, selection, &mut folders),
                 Err(error) => site.unreadable.push((folder, error)),
             }
         }
-        site.orphans.retain(|path| may_be_sibling(root, path));
+        site.orphans.retain(|path| {
+            let folder = Folder::open(root, split(path).0);
+            folder.is_ok_and(|folder| sibling_by_mark(root, &folder, path).is_some())
+        });
         site
     }
 
@@ -57,14 +61,14 @@ impl CompressibleFiles {
     fn add(
         &mut self,
         folder: &[u8],
-        entries: Vec<(Vec<u8>, FileType)>,
+        names: Vec<(Vec<u8>, FileType)>,
         selection: &FileSelection,
         folders: &mut Vec<Vec<u8>>,
     ) {
         let is_file = |kind: FileType| matches!(kind, FileType::RegularFile | FileType::Symlink);
         let files: HashSet<&[u8]> =
-            entries.iter().filter(|it| is_file(it.1)).map(|(name, _)| &**name).collect();
-        for (name, kind) in &entries {
+            names.iter().filter(|it| is_file(it.1)).map(|(name, _)| &**name).collect();
+        for (name, kind) in &names {
             let path = if folder.is_empty() { name.clone() } else { [folder, b"/", name].concat() };
             let is_hidden = name.starts_with(b".") && path != WELL_KNOWN;
             match kind {
@@ -110,42 +114,23 @@ impl CompressibleFiles {
     }
 }
 
-/// Whether the beginning of a file says that it may be a sibling that an earlier run has written.
-fn may_be_sibling(root: &Root, path: &[u8]) -> bool {
-    let head = || {
-        let file = File::from(root.open_file(path).ok()?.fd);
-        let mut head = Vec::new();
-        file.take(16).read_to_end(&mut head).ok()?;
-        Some(head)
-    };
-    let coding = sibling_of(path).map(|(_, coding)| coding);
-    coding.zip(head()).is_some_and(|(coding, head)| encode::may_be_encoded_here(coding, &head))
+/// The sibling at `path`, whose folder is `folder`, if the beginning of the file says that an earlier run may have written it.
+pub(super) fn sibling_by_mark(root: &Root, folder: &Folder, path: &[u8]) -> Option<FolderEntry> {
+    let (_, coding) = sibling_of(path)?;
+    let entry = folder.entry(split(path).1).ok().flatten()?;
+    let file = File::from(folder.open_file(root, path).ok()?);
+    let mut head = Vec::new();
+    let is_same = FileId::of(&file).ok()? == entry.id();
+    file.take(16).read_to_end(&mut head).ok()?;
+    (is_same && encode::may_be_encoded_here(coding, &head)).then_some(entry)
 }
 
 /// The names in a folder, with their kinds; a link is a link.
-fn entries(root: &Root, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileType)>> {
-    let open = root.open_file(folder)?;
-    if open.kind != FileKind::Directory {
-        // It was one when its parent was read.
-        return Ok(Vec::new());
+fn names(root: &Root, folder: &[u8]) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+    match Folder::open(root, folder) {
+        Ok(folder) => folder.names(),
+        // It was a folder when its parent was read.
+        Err(error) if Cause::of(&error) == Cause::Missing => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
-    let mut found = Vec::new();
-    for entry in Dir::read_from(&open.fd)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let kind = match entry.file_type() {
-            // Some file systems leave it to stat(2).
-            FileType::Unknown => {
-                match rustix::fs::statat(&open.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    Err(_) => continue,
-                }
-            }
-            kind => kind,
-        };
-        if name != c"." && name != c".." {
-            found.push((name.to_bytes().to_owned(), kind));
-        }
-    }
-    Ok(found)
 }
