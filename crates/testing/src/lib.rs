@@ -8,6 +8,7 @@
 //! many tests were skipped and why.
 
 pub mod browser;
+mod finally;
 mod side_by_side;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
+pub use finally::Finally;
 pub use side_by_side::side_by_side;
 
 /// Notes that the calling test, or a part of it, is skipped, and why. Takes the arguments of `println!`.

@@ -5,6 +5,8 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use drover_testing::Finally;
+
 use crate::harness::{Client, PATIENCE, Server, Site, on_every_mechanism, request, wait_until};
 
 /// Lengths on both sides of the border between memory and file backend.
@@ -127,6 +129,7 @@ fn replies_are_never_mixed_while_the_file_is_being_replaced() {
                         replace(&site, "a", &version(base, number));
                     }
                 });
+                let _over = Finally(|| over.store(true, Ordering::Relaxed));
                 let mut tags = HashMap::new();
                 let mut client = server.connect();
                 for _ in 0..100 {
@@ -136,7 +139,6 @@ fn replies_are_never_mixed_while_the_file_is_being_replaced() {
                     let tag = reply.field("ETag").unwrap().to_owned();
                     assert_eq!(*tags.entry(tag).or_insert(number), number, "another's validator");
                 }
-                over.store(true, Ordering::Relaxed);
             });
         }
     });

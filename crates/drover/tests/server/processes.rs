@@ -5,6 +5,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
+use drover_testing::Finally;
+
 use crate::accepting::on_every_pair;
 use crate::connections::letters;
 use crate::harness::{Client, Server, drover, request, signal};
@@ -96,15 +98,6 @@ fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
         let lost = lost.load(Ordering::Relaxed);
         assert!(lost <= KILLS * CLIENTS, "{lost} requests are lost with {KILLS} workers");
     });
-}
-
-/// Does something at the end of a scope, however that is reached.
-struct Finally<F: Fn()>(F);
-
-impl<F: Fn()> Drop for Finally<F> {
-    fn drop(&mut self) {
-        (self.0)();
-    }
 }
 
 /// Who was about to take the place of a dead one dies, too.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, Read};
-use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,6 +9,7 @@ use std::thread;
 use drover_mech::accept;
 use drover_mech::fileio;
 use drover_mech::mechanisms;
+use drover_testing::Finally;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
@@ -108,8 +108,21 @@ pub(crate) fn choices() -> Vec<String> {
     (0..most).map(choice).collect()
 }
 
-/// Asks again and again until `over`, by kept connections and by new ones. Returns how many answers came.
-pub(crate) fn keep_asking(address: SocketAddr, over: &AtomicBool) -> usize {
+/// Does something while clients ask again and again, by kept connections and by new ones. Returns how many answers came, which
+/// is all of them.
+pub(crate) fn under_load(connect: impl Fn() -> Client + Sync, work: impl FnOnce()) -> usize {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| keep_asking(&connect, &over));
+        let ends = Finally(|| over.store(true, Ordering::Relaxed));
+        work();
+        drop(ends);
+        asking.join().unwrap()
+    })
+}
+
+/// Asks again and again until `over`. Returns how many answers came.
+fn keep_asking(connect: impl Fn() -> Client + Sync, over: &AtomicBool) -> usize {
     let answers = AtomicUsize::new(0);
     let ask = |client: &mut Client| {
         for (target, len) in [("/a", 5), ("/b", 100_000)] {
@@ -117,20 +130,20 @@ pub(crate) fn keep_asking(address: SocketAddr, over: &AtomicBool) -> usize {
             assert_eq!(reply.body.len(), len);
             answers.fetch_add(1, Ordering::Relaxed);
             if reply.field("Connection") == Some("close") {
-                *client = Client::connect(address);
+                *client = connect();
             }
         }
     };
     thread::scope(|scope| {
         let kept = || {
-            let mut client = Client::connect(address);
+            let mut client = connect();
             while !over.load(Ordering::Relaxed) {
                 ask(&mut client);
             }
         };
         let fresh = || {
             while !over.load(Ordering::Relaxed) {
-                ask(&mut Client::connect(address));
+                ask(&mut connect());
             }
         };
         let asking = [scope.spawn(kept), scope.spawn(kept), scope.spawn(fresh), scope.spawn(fresh)];
@@ -144,15 +157,11 @@ pub(crate) fn keep_asking(address: SocketAddr, over: &AtomicBool) -> usize {
 fn changes_under_load(flags: &[&str]) {
     let site = site();
     let mut configured = Configured::start(&site, flags, "workers = 2\n");
-    let (address, over) = (configured.server.address(), AtomicBool::new(false));
-    let answers = thread::scope(|scope| {
-        let asking = scope.spawn(|| keep_asking(address, &over));
-        for choice in choices() {
-            configured.set(&choice);
-        }
-        over.store(true, Ordering::Relaxed);
-        asking.join().unwrap()
-    });
+    let address = configured.server.address();
+    let answers = under_load(
+        || Client::connect(address),
+        || choices().iter().for_each(|choice| drop(configured.set(choice))),
+    );
     assert!(answers > 0);
     configured.stops_in_good_order();
 }

@@ -7,15 +7,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use drover_mech::accept;
 use drover_mech::mechanisms;
 use tempfile::TempDir;
 
 use crate::harness::{Client, Server, Site, drover, request};
-use crate::reloading::keep_asking;
+use crate::reloading::under_load;
 
 const LARGE: u64 = 64 << 20;
 
@@ -91,18 +89,16 @@ fn kinds() -> Vec<Vec<&'static str>> {
 fn servers_of_every_kind_follow_each_other_and_every_request_is_answered() {
     let mut succession = Succession::new();
     let mut server = succession.next(&[]);
-    let (address, over) = (server.address(), AtomicBool::new(false));
-    let answers = thread::scope(|scope| {
-        let asking = scope.spawn(|| keep_asking(address, &over));
+    let address = server.address();
+    let follow_each_other = || {
         for flags in kinds() {
             let next = succession.next(&flags);
             let log = ends_well(&mut server);
             assert!(log.contains(&format!("process {} has taken over", next.process())), "{log}");
             server = next;
         }
-        over.store(true, Ordering::Relaxed);
-        asking.join().unwrap()
-    });
+    };
+    let answers = under_load(|| Client::connect(address), follow_each_other);
     assert!(answers > 0);
     server.terminate();
     ends_well(&mut server);

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use drover_testing::Finally;
+
 use rustix::process::{Resource, getrlimit};
 
 use crate::harness::PATIENCE;
@@ -135,15 +137,6 @@ fn rest(configured: &mut Configured, round: u32, at_start: Footprint) {
     }
 }
 
-/// Ends the clients of a round, also when it fails.
-struct EndsClients<'a>(&'a AtomicBool);
-
-impl Drop for EndsClients<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// All of the traffic for the time of a round, while the configuration changes. Returns what there was of it, in words.
 #[expect(clippy::print_stdout)]
 fn round(
@@ -157,7 +150,7 @@ fn round(
     let (idle, loads) = load::start(address, plan, pages, &folder);
     let mut reloads = 0;
     thread::scope(|scope| {
-        let ends = EndsClients(&over);
+        let ends = Finally(|| over.store(true, Ordering::Relaxed));
         let asking = [
             scope.spawn(|| well_formed::keep_asking(address, pages, &over)),
             scope.spawn(|| well_formed::ask_anew(address, pages, &over)),
