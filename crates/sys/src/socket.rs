@@ -423,9 +423,14 @@ fn set_option(
 /// that this machine and other machines can connect to.
 ///
 /// # Errors
-/// Errors of getifaddrs(3).
+/// `Unsupported`: a filter of system calls forbids to ask for them, as systemd's `RestrictAddressFamilies=` does without
+/// `AF_NETLINK`. Other errors of getifaddrs(3).
 pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
-    let usable = nix::ifaddrs::getifaddrs()?.filter(|it| it.flags.contains(InterfaceFlags::IFF_UP));
+    let interfaces = nix::ifaddrs::getifaddrs().map_err(|errno| match errno {
+        nix::Error::EAFNOSUPPORT => io::ErrorKind::Unsupported.into(),
+        errno => io::Error::from(errno),
+    })?;
+    let usable = interfaces.filter(|it| it.flags.contains(InterfaceFlags::IFF_UP));
     let ip = |address: SockaddrStorage| match (address.as_sockaddr_in(), address.as_sockaddr_in6())
     {
         (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
