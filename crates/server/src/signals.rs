@@ -71,8 +71,8 @@ pub struct StopSignals {
 type Hearing = (Handle, JoinHandle<()>);
 
 impl StopSignals {
-    /// Begins to hear the signals. As long as the server starts, a signal to stop ends the process
-    /// with status 0: nobody was served, so nothing is lost.
+    /// Begins to hear the signals. Until another listener is told ([`StopSignals::tell`]), a signal to stop ends the process
+    /// with status 0: nobody is served yet, so nothing is lost.
     ///
     /// # Errors
     /// The error of sigaction(2), or of starting a thread.
@@ -89,7 +89,7 @@ impl StopSignals {
         Ok(StopSignals { role, hearing: Mutex::new(Some(hearing)) })
     }
 
-    /// The server has started: from now on, `listener` is told.
+    /// From now on, `listener` is told. To be called before anybody can be served.
     ///
     /// # Errors
     /// As [`StopSignals::catch`].

@@ -146,13 +146,14 @@ fn serve(
     config.passed = passed.into_iter().map(Arc::new).collect();
     let grace = config.grace;
     let announce_to = Announcements::beside(config.access_log.as_ref());
-    let mut server = Supervisor::start(config, arguments, processes)?;
-    server.stop_at(signals)?;
-    announce(server.addresses(), server.admin_addresses(), announce_to)?;
-    begun(server.addresses(), server.admin_addresses(), &served, &described);
-    info!("sandbox: {}", server.sandbox());
-    reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
-    server.tell_ready(&status(server.addresses(), &served));
+    let mut server = Supervisor::start(config, arguments, processes, signals)?;
+    if !server.is_stopping() {
+        announce(server.addresses(), server.admin_addresses(), announce_to)?;
+        begun(server.addresses(), server.admin_addresses(), &served, &described);
+        info!("sandbox: {}", server.sandbox());
+        reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
+        server.tell_ready(&status(server.addresses(), &served));
+    }
     let result = server.run();
     let (sum, workers) = (server.statistics(), server.workers());
     tell_end(sum, &workers);

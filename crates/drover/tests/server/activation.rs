@@ -126,6 +126,29 @@ fn serve(command: Command, addresses: usize) -> Server {
     Server::start_as_it_is(command, addresses)
 }
 
+/// The first worker serves while others, or the process of `--admin`, start. A stop that comes then must not cut its connections.
+#[test]
+fn a_stop_during_the_start_loses_no_request() {
+    let site = site();
+    let root = site.path().to_str().unwrap();
+    on_every_mechanism(|mechanism| {
+        for flags in [&["--processes", "--workers", "6"][..], &["--admin", "127.0.0.1:0"]] {
+            let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+            let own = [root, "--grace", "10m", "--dispatch", mechanism.name];
+            let Some(command) = activated(&[&socket], &[&own, flags].concat()) else {
+                return drover_testing::skip!("bash is not installed");
+            };
+            let mut server = Server::start_as_it_is(command, 0);
+            let mut client = Client::connect(socket.local_addr().unwrap());
+            client.get("/a").is(200);
+            server.terminate();
+            while client.get("/a").is(200).field("Connection") != Some("close") {}
+            client.expect_end();
+            assert!(server.exit_status().success(), "{} {flags:?}", mechanism.name);
+        }
+    });
+}
+
 /// Whoever connects while no server runs waits for the next one.
 #[test]
 fn a_restart_loses_no_connection() {

@@ -111,12 +111,16 @@ impl Supervisor {
     /// program that make a server of the same configuration; a worker process gets them and
     /// [`FLAG`](super::process::FLAG). `processes`: each worker is a process.
     ///
+    /// A signal ends the process at once until there are workers. From then on it has [`Supervisor::run`] end, since the first
+    /// worker serves before the last one starts: this function returns early then ([`Supervisor::is_stopping`]).
+    ///
     /// # Errors
     /// An address that cannot be bound, or a worker that cannot start: one chain with the remedy.
     pub fn start(
         config: Config,
         arguments: Vec<OsString>,
         processes: bool,
+        signals: &StopSignals,
     ) -> anyhow::Result<Supervisor> {
         if config.pin {
             processors(config.workers)?;
@@ -155,9 +159,14 @@ impl Supervisor {
             hand_over_steps: VecDeque::new(),
             hand_over_listener: None,
         };
+        supervisor.stop_at(signals)?;
         supervisor.start_crew(0, crew)?;
         if let Some(admin) = admin {
             supervisor.start_admin(admin)?;
+        }
+        if supervisor.is_stopping() {
+            // The server before, if there is one, goes on.
+            return Ok(supervisor);
         }
         if let Some(control) = take_over.finish()? {
             let sender = supervisor.sender.clone();
@@ -176,7 +185,7 @@ impl Supervisor {
         let table = (self.serving, crew.counter_table.clone());
         let hear = move |number, heard| drop(sender.send(Message::Admin(number, heard)));
         let mut keeper = AdminKeeper::start(admin, arguments, table, hear)?;
-        while !keeper.is_ready()? {
+        while !keeper.is_ready()? && !self.is_stopping() {
             match self.inbox.recv()? {
                 Message::Admin(number, heard) => keeper.hear(number, heard),
                 other => self.hear(other),
@@ -186,7 +195,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Starts the workers of one configuration, and returns when all of them accept.
+    /// Starts the workers of one configuration, and returns when all of them accept, or when the server is to stop.
     fn start_crew(&mut self, number: usize, mut crew: ProcessCrew) -> anyhow::Result<()> {
         let started = crew.start();
         self.crews.insert(number, crew);
@@ -200,7 +209,7 @@ impl Supervisor {
     }
 
     fn until_ready(&mut self, number: usize) -> anyhow::Result<()> {
-        while self.crews.get(&number).is_some_and(|crew| !crew.is_ready()) {
+        while self.crews.get(&number).is_some_and(|crew| !crew.is_ready()) && !self.is_stopping() {
             match self.inbox.recv()? {
                 Message::Worker(it, place, heard) if it == number => {
                     let Some(crew) = self.crews.get_mut(&number) else { continue };
@@ -213,6 +222,12 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Whether the server has been told to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// The addresses as they are bound, in the order of the configuration.
@@ -246,12 +261,11 @@ impl Supervisor {
         self.counters.workers()
     }
 
-    /// Has a signal end [`Supervisor::run`]. To be called before anybody is told that the server has
-    /// started.
+    /// Has a signal end [`Supervisor::run`].
     ///
     /// # Errors
     /// The error of sigaction(2), or of starting a thread.
-    pub fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
+    fn stop_at(&self, signals: &StopSignals) -> anyhow::Result<()> {
         let (sender, counters) = (self.sender.clone(), self.counters.clone());
         let file = self.fixed.counters_file();
         signals.tell(move |heard| {
@@ -312,7 +326,7 @@ impl Supervisor {
     fn keep(&mut self) {
         let beat = self.manager.as_ref().and_then(ServiceManager::beat);
         let mut next_beat = beat.map(|beat| Instant::now() + beat);
-        while !self.stopping.load(Ordering::Relaxed)
+        while !self.is_stopping()
             && (!self.hand_over.is_done() || !self.crews.is_empty())
         {
             if self.does_what_is_asked() {
@@ -667,6 +681,7 @@ mod tests {
 
     use super::*;
     use crate::ContentSource;
+    use crate::signals::Role;
 
     /// Workers are this very program once more, which does not know the flag that makes it one.
     #[test]
@@ -674,7 +689,9 @@ mod tests {
         let mechanism = drover_mech::mechanisms::auto(1).unwrap();
         let workers = NonZeroUsize::new(2).unwrap();
         let config = Config { workers, ..Config::new(ContentSource::Fixed(1), mechanism) };
-        let error = format!("{:#}", Supervisor::start(config, Vec::new(), true).unwrap_err());
+        let signals = StopSignals::catch(Role::Supervisor).unwrap();
+        let started = Supervisor::start(config, Vec::new(), true, &signals);
+        let error = format!("{:#}", started.unwrap_err());
         for part in ["worker ", "before accepting connections", "exit status: "] {
             assert!(error.contains(part), "{error}");
         }
