@@ -1,4 +1,5 @@
-//! What tests of several crates share: a [`browser`], cases [side by side](side_by_side()), and a third result.
+//! What tests of several crates share: a [`browser`], a [booted system](BootedRoot), cases [side by side](side_by_side()), and a
+//! third result.
 //!
 //! A third result of a test, which libtest does not have: skipped, as a whole or in part, because this
 //! machine lacks what the test needs.
@@ -7,6 +8,7 @@
 //! file beside its test binaries, and the target `skipped` of this crate, which runs last, prints how
 //! many tests were skipped and why.
 
+mod booted_root;
 pub mod browser;
 mod finally;
 mod side_by_side;
@@ -18,6 +20,7 @@ use std::io::{self, Write as _};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
+pub use booted_root::BootedRoot;
 pub use finally::Finally;
 pub use side_by_side::side_by_side;
 
