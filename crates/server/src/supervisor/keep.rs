@@ -326,9 +326,7 @@ impl Supervisor {
     fn keep(&mut self) {
         let beat = self.manager.as_ref().and_then(ServiceManager::beat);
         let mut next_beat = beat.map(|beat| Instant::now() + beat);
-        while !self.is_stopping()
-            && (!self.hand_over.is_done() || !self.crews.is_empty())
-        {
+        while !self.is_stopping() && (!self.hand_over.is_done() || !self.crews.is_empty()) {
             if self.does_what_is_asked() {
                 continue;
             }

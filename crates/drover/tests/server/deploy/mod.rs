@@ -6,6 +6,8 @@ use std::process::Command;
 
 use crate::harness::{Server, Site, drover};
 
+mod booted;
+
 fn deployed(name: &str) -> String {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
     fs::read_to_string(path).unwrap()
