@@ -71,7 +71,7 @@ pub struct StopSignals {
 type Hearing = (Handle, JoinHandle<()>);
 
 impl StopSignals {
-    /// Begins to hear the signals. Until another listener is told ([`StopSignals::tell`]), a signal to stop ends the process
+    /// Begins to hear the signals. Until another listener is told, a signal to stop ends the process
     /// with status 0: nobody is served yet, so nothing is lost.
     ///
     /// # Errors

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use drover_mech::mechanisms::Features;
-use drover_mech::readiness::{Interest, Readiness, Ready};
+use drover_mech::mechanisms::{Features, MechanismOptions};
+use drover_mech::readiness::{Dispatcher, Interest, Readiness, Ready};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
@@ -37,6 +37,27 @@ fn what_is_not_attached_is_neither_wanted_nor_detached() {
         subject.attach(&ours, key(1), Interest::READABLE);
         subject.detach(&ours, key(1));
         assert_eq!(errno(subject.dispatcher.detach(ours.as_fd(), key(1))), Errno::NOENT);
+    });
+}
+
+/// As a process does whose socket has another number in the process that takes its place.
+#[test]
+fn events_tell_the_descriptor_that_is_attached_and_not_one_of_a_user_that_was_killed() {
+    on_every_mechanism(|subject| {
+        let (ours, mut peer) = local_pair();
+        let other = ours.try_clone().unwrap();
+        let (mechanism, model) = (subject.dispatcher.mechanism(), crate::MODEL.get());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let options = MechanismOptions::default().with_devpoll(model);
+                let mut killed = Dispatcher::open(mechanism, &options).unwrap();
+                killed.attach(other.as_fd(), key(1), Interest::READABLE).unwrap();
+                std::mem::forget(killed);
+            });
+        });
+        subject.attach(&ours, key(2), Interest::READABLE);
+        peer.write_all(b"x").unwrap();
+        subject.expect(key(2), Ready::READABLE);
     });
 }
 

@@ -411,7 +411,13 @@ fn arm(fd: BorrowedFd<'_>, parity: usize) -> io::Result<()> {
     syscall!(fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner))?;
     // SAFETY: F_SETSIG takes an integer.
     syscall!(fcntl(fd.as_raw_fd(), F_SETSIG, number(parity)))?;
-    fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::ASYNC)?;
+    let flags = fcntl_getfl(fd)?;
+    // The flag belongs to the open file, which a process that was killed may have shared. As long as it is set, signals
+    // tell the descriptor's number in that process.
+    if flags.contains(OFlags::ASYNC) {
+        fcntl_setfl(fd, flags - OFlags::ASYNC)?;
+    }
+    fcntl_setfl(fd, flags | OFlags::ASYNC)?;
     if !fcntl_getfl(fd)?.contains(OFlags::ASYNC) {
         return Err(Errno::PERM.into());
     }
