@@ -5,15 +5,18 @@ use std::io::{BufRead, Read};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use drover_mech::accept;
+use drover_mech::accept::{self, Strategy};
 use drover_mech::fileio;
-use drover_mech::mechanisms;
+use drover_mech::mechanisms::{self, Features};
 use drover_testing::Finally;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
-use crate::harness::{Client, PATIENCE, Server, Site, drover, request, signal};
+use crate::harness::{
+    Client, PATIENCE, Server, Site, drover, on_every_mechanism, pause, request, signal, stop,
+};
 
 const LARGE: u64 = 64 << 20;
 
@@ -213,6 +216,43 @@ fn connections_from_before_go_on() {
         under_way.read(LARGE as usize);
         configured.stops_in_good_order();
     }
+}
+
+/// Two reloads follow each other before a worker hears of the first. Workers that block in accept(2) have made its socket a
+/// blocking one then, and it would sleep in its last look for connections.
+#[test]
+fn workers_that_hear_late_of_two_reloads_answer_what_they_have() {
+    let site = site();
+    on_every_mechanism(|mechanism| {
+        let name = mechanism.name;
+        let goes =
+            |strategy: &&&Strategy| !strategy.blocks && strategy.goes_with(mechanism).is_ok();
+        let strategy = accept::ALL.iter().find(goes).unwrap().name;
+        let settings = format!("dispatch = '{name}'\naccept = '{strategy}'\nworkers = 1\n");
+        let mut configured = Configured::start(&site, &[], &settings);
+        let mut client = configured.server.connect();
+        client.get("/a").is(200);
+        let worker = configured.server.worker_process();
+        stop(worker);
+        thread::scope(|scope| {
+            let goes_on = || signal("CONT", worker);
+            // Workers whose mechanism has each socket for one worker alone cannot have others beside them.
+            let at_once = mechanism.features.contains(Features::ONE_OWNER);
+            if at_once {
+                goes_on();
+            }
+            configured.set(&format!("{settings}header = ['* X-Reload: 1']\n"));
+            scope.spawn(move || {
+                // Others that did not wait for this worker would have started by then. Nothing else depends on it.
+                pause(Duration::from_millis(if at_once { 0 } else { 500 }));
+                goes_on();
+            });
+            configured.set("accept = 'blocking'\ndispatch = 'epoll'\nworkers = 1\n");
+        });
+        while client.get("/a").is(200).field("Connection") != Some("close") {}
+        client.expect_end();
+        configured.stops_in_good_order();
+    });
 }
 
 #[test]

@@ -493,11 +493,11 @@ impl Supervisor {
         let before = self.serving;
         let Some(crew) = self.crews.get(&before) else { bail!("the server stops") };
         let old = WorkerPlans::of(crew);
-        let pair = |config: &Config| (config.mechanism, config.accept);
-        let together = accept::can_share(pair(&old.config), pair(&config));
+        let together = can_share(&old.config, &config);
         if !together {
-            self.leave(before)?;
+            self.retire(before);
         }
+        self.until_left(|retired| !can_share(retired, &config))?;
         let succeeded = self.succeed(config, arguments);
         match (&succeeded, together) {
             (Ok(()), true) => self.retire(before),
@@ -524,6 +524,10 @@ impl Supervisor {
         let serving = self.serving;
         match step {
             HandOverStep::Offer(offer) => {
+                // Nobody asks whether their workers can share sockets with those of the other server.
+                if self.until_left(|_| true).is_err() {
+                    return;
+                }
                 let Some(crew) = self.crews.get(&serving) else { return };
                 let mut sockets = self.sockets.all();
                 sockets.extend_from_slice(self.admin.as_ref().map_or(&[], AdminKeeper::sockets));
@@ -534,8 +538,8 @@ impl Supervisor {
             HandOverStep::Leave(left) => {
                 self.hand_over =
                     HandOverState::UnderWay(self.crews.get(&serving).map(WorkerPlans::of));
-                // It cannot fail: the supervisor has a sender itself.
-                if self.leave(serving).is_ok() {
+                self.retire(serving);
+                if self.until_left(|_| true).is_ok() {
                     let _sent = left.send(());
                 }
             }
@@ -579,10 +583,18 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until the workers of a configuration accept no more connections.
-    fn leave(&mut self, number: usize) -> anyhow::Result<()> {
-        self.retire(number);
-        while self.crews.get(&number).is_some_and(|crew| !crew.has_left()) {
+    /// Waits until those retired workers accept no more connections whose configuration `must_leave`. They may have retired long
+    /// ago, and not have heard of it yet.
+    ///
+    /// # Errors
+    /// The server is to stop, so that nobody waits for the sockets.
+    fn until_left(&mut self, must_leave: impl Fn(&Config) -> bool) -> anyhow::Result<()> {
+        let is_here =
+            |crew: &ProcessCrew| crew.has_retired() && !crew.has_left() && must_leave(&crew.config);
+        while self.crews.values().any(is_here) {
+            if self.is_stopping() {
+                bail!("the server stops");
+            }
             let message = self.inbox.recv()?;
             self.hear(message);
         }
@@ -657,6 +669,11 @@ impl Drop for Supervisor {
         // What is open then does not matter to whoever has given the server up.
         let _ = self.kill("at the end");
     }
+}
+
+/// Whether workers of both configurations can accept from the same sockets at the same time.
+fn can_share(one: &Config, other: &Config) -> bool {
+    accept::can_share((one.mechanism, one.accept), (other.mechanism, other.accept))
 }
 
 /// How connections come to the workers, with what the supervisor itself keeps of the sockets.
