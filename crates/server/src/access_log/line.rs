@@ -127,8 +127,10 @@ impl LoggedRequest {
         }
     }
 
-    /// A request that is none: its first line, as far as it came.
+    /// A request that is none: its first line, as far as it came. Empty lines may come before it (RFC 9112 section 2.2).
     pub(super) fn unreadable(input: &[u8]) -> LoggedRequest {
+        let empty = input.iter().take_while(|byte| b"\r\n".contains(byte)).count();
+        let input = &input[empty..];
         let end = input.iter().position(|byte| b"\r\n".contains(byte)).unwrap_or(input.len());
         LoggedRequest {
             target: input[..end.min(REPEATED_MOST)].to_vec(),
@@ -527,6 +529,10 @@ mod tests {
         assert!(
             written("\x16\x03\u{1b}[31m\r\nGET / HTTP/1.1\r\n", "combined", true)
                 .contains("\"\\x16\\x03\\x1B[31m\" 200 1234 \"-\" \"-\"\n")
+        );
+        assert_eq!(
+            written("\r\nNO\u{1}SENSE\r\n\r\n", "combined", true),
+            written("NO\u{1}SENSE\r\n\r\n", "combined", true)
         );
         let same =
             r#"%h %l %u %{end:[%d/%b/%Y:%T %z]}t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#;
