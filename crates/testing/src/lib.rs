@@ -11,6 +11,7 @@
 mod booted_root;
 pub mod browser;
 mod finally;
+mod program;
 mod side_by_side;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 pub use booted_root::BootedRoot;
 pub use finally::Finally;
+pub use program::make_program;
 pub use side_by_side::side_by_side;
 
 /// Notes that the calling test, or a part of it, is skipped, and why. Takes the arguments of `println!`.

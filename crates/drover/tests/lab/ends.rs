@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::thread;
 
+use drover_testing::make_program;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
@@ -111,8 +112,7 @@ fn an_interrupted_session_leaves_a_report_and_no_process_and_goes_on() {
 /// Resumes the session by another program, which tells the same.
 fn resume_by_another(folder: &Path, more: &[String]) -> Output {
     let program = folder.join("another");
-    fs::copy(DROVER, &program).unwrap();
-    fs::OpenOptions::new().append(true).open(&program).unwrap().write_all(b"more").unwrap();
+    make_program(&program, "cat \"$1\"; echo more", &[DROVER]);
     lab_as(&program, folder, &["run", "--resume"]).args(more).output().unwrap()
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
+use drover_testing::make_program;
 use serde_json::Value;
 
 use super::{DROVER, lab, lab_as, output, report, runs, session, text, write_experiment};
@@ -210,7 +211,7 @@ fn an_ordinary_user_runs_a_session() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     // The folder of the build may be root's alone.
     let program = folder.path().join("drover");
-    fs::copy(DROVER, &program).unwrap();
+    make_program(&program, "cat \"$1\"", &[DROVER]);
     let mut command = lab_as(&program, folder.path(), &["run", "plain.toml", "--repeats", "1"]);
     let output = command.uid(NOBODY).gid(NOBODY).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::spec::SubjectSpec;
@@ -263,8 +262,8 @@ fn called_in_a_guest(subject: &dyn SelfDriven) -> String {
 fn measured_in_a_guest(subject: &dyn SelfDriven, script: &str) -> Result<SelfMeasurement, Failure> {
     on_scene(|scene| {
         let program = scene.work.join("drover");
-        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let text = format!("#!/bin/sh\n{script}\n");
+        drover_testing::make_program(&program, "printf %s \"$1\"", &[&text]);
         let guest = Some(Path::new("/socket"));
         subject.measure(&Scene { drover: &program, guest, ..*scene }, Duration::ZERO)
     })
