@@ -68,16 +68,32 @@ fn line<'t>(told: &'t str, key: &str) -> (&'t str, &'t str) {
     (value.split_once('=').unwrap().1.trim(), origin.trim())
 }
 
+/// What a run prints that has found something out. A machine that has other work to do disturbs rounds, and those that are left may
+/// be too few. `None`, and a note, if they are time and again.
+#[track_caller]
+fn found_out(home: &Home, tune: &str) -> Option<String> {
+    for _ in 0..3 {
+        let output = home.run(tune);
+        let text = String::from_utf8(output.stdout).unwrap();
+        if output.status.success() {
+            return Some(text);
+        }
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let is_disturbed =
+            text.contains("there was time for") && stderr.contains("nothing was found out");
+        assert!(is_disturbed, "{text}{stderr}");
+    }
+    drover_testing::skip!("this machine has too much other work for a contest");
+    None
+}
+
 /// Both are measured in the rounds that a choice needs; which one is taken is the machine's to say.
 #[test]
 fn what_is_found_is_written_with_its_reason_and_taken_by_servers() {
     let home = Home::new();
     let tune = "tune site --budget 10m --only dispatch --subjects epoll,poll --window 30ms --repeats 6 \
                 --connections 4 --seed 7";
-    let output = home.run(tune);
-    let (text, stderr) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{text}{stderr}");
+    let Some(text) = found_out(&home, tune) else { return };
     let root = home.path().join("site");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for expected in [
