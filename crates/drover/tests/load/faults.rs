@@ -34,6 +34,11 @@ pub(crate) fn run_with_faults(
     seed: u64,
     run: impl Fn(&Server, Timeout) -> Run,
 ) -> Option<(Run, Account)> {
+    // A generator that stood still may have come to send late, and read late.
+    let run = |server: &Server, timeout: Timeout| {
+        let half = (timeout.time / 2).as_micros() as f64;
+        Some(run(server, timeout)).filter(|run| run.float("/client/paused_us") < half)
+    };
     let (run, log, connections) = run_in_time(|| faulty(faults, seed), run)?;
     let happened = Account::of_log(&log, connections, |number| drawn(faults, seed, number));
     Some((run, happened))

@@ -89,7 +89,7 @@ fn replies_that_came_during_a_stop_right_behind_the_requests_came_in_time() {
                     let own = [&[&url[..], timeout.flag], &own[..], &[mechanism.name]].concat();
                     let running = Running::start(&own);
                     stop_and_go_on(&running, server, 30, timeout.time * 3 / 2);
-                    running.finish()
+                    Some(running.finish())
                 },
             );
             let Some((run, ..)) = in_time else { return };
@@ -118,7 +118,7 @@ fn replies_that_came_during_a_stop_came_in_time() {
                 if run.float("/client/paused_us") < timeout.time.as_micros() as f64 {
                     drover_testing::skip!("{mechanism}: the stop came late");
                 }
-                run
+                Some(run)
             },
         );
         let Some((run, ..)) = in_time else { return };
