@@ -89,7 +89,7 @@ fn parts_conditions_and_heads_of_a_kept_file_are_as_of_any() {
     for length in LENGTHS {
         let site = Site::new();
         let content: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
-        site.file("a", &content);
+        site.dated("a", &content);
         let server = Server::on(&site, &[]);
         let mut client = server.connect();
         let whole = client.get("/a").is(200);

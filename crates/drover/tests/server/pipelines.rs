@@ -112,11 +112,7 @@ impl Sites {
             let site = Site::new();
             site.file("short", format!("short of {name}"));
             site.file("other", format!("other of {name}"));
-            let long = site.file("long", name.repeat(50_000));
-            // The tag of a file that is no older than its change would become a strong one in two seconds.
-            let long = std::fs::File::options().write(true).open(long).unwrap();
-            long.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30))
-                .unwrap();
+            site.dated("long", name.repeat(50_000));
             site.file("folder/page.html", name);
             site.file("error", format!("an error of {name}"));
             site

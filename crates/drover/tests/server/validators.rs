@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::harness::{PATIENCE, Reply, Server, Site, drover, on_every_mechanism, request};
@@ -24,6 +25,17 @@ fn deploy(site: &Site, name: &str, byte: u8, length: usize) {
 
 fn tag(reply: &Reply) -> String {
     reply.field("ETag").unwrap().to_owned()
+}
+
+impl Site {
+    /// A file that says to be old, as one that was copied with its time. Its tag stays as it is: that of a long file whose time is
+    /// that of its last change becomes a strong one after two seconds.
+    pub(crate) fn dated(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.file(name, content);
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(epoch()).unwrap();
+        path
+    }
 }
 
 fn is_weak(tag: &str) -> bool {
