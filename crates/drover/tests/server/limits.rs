@@ -12,6 +12,7 @@ use crate::harness::{
     Client, PATIENCE, Server, Site, many_connections, on_every_mechanism, request,
     usable_mechanisms,
 };
+use crate::revalidating::await_rest;
 
 /// `drover serve` with so few descriptors that a few dozen connections use them up.
 pub(crate) fn starved(descriptors: u32, arguments: &[&str]) -> Command {
@@ -157,6 +158,8 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
         let limit = Rlimit { current: Some(most), maximum: Some(64) };
         rustix::process::prlimit(process, Resource::Nofile, limit).unwrap();
     };
+    // Whoever looks for a connection has no descriptor for it then, and would close this one to have one.
+    await_rest(&server);
     limit(3);
     client.get("/a").is(503);
     limit(64);
