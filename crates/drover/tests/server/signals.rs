@@ -1,9 +1,11 @@
 //! What signals do to a server that starts, and to one that runs.
 
 use std::io::BufRead;
+use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::harness::{Server, Site, drover, on_every_mechanism, signal};
+use crate::harness::{Server, Site, drover, on_every_mechanism, signal, wait_until};
 
 /// Servers as threads and as processes, whose log is read.
 fn servers() -> impl Iterator<Item = Server> {
@@ -12,6 +14,15 @@ fn servers() -> impl Iterator<Item = Server> {
         command.args(["serve", "--reply-size", "1"]).args(flags).stderr(Stdio::piped());
         Server::start(command, 1)
     })
+}
+
+/// An address of this machine where nobody else listens or connects from: a server's port stays free while the server is away.
+pub(crate) fn own_loopback() -> SocketAddr {
+    static NUMBER: AtomicU8 = AtomicU8::new(1);
+    // Of other processes with tests, few have the same number.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    SocketAddr::from(([127, 128 | high, low, number], 0))
 }
 
 /// Its workers end with it, and the kernel lets go of the sockets of a ring some time later.
@@ -23,16 +34,15 @@ fn after_a_sigkill_another_starts_at_the_same_port_on_every_mechanism() {
                 let own = ["--dispatch", mechanism.name, "--listen", address];
                 Server::of_size(1, &[&own, flags].concat())
             };
-            let mut server = start("127.0.0.1:0");
+            // Where no other test could get the port meanwhile.
+            let mut server = start(&own_loopback().to_string());
             let address = server.address().to_string();
             for _ in 0..3 {
                 server.get("/").is(200);
                 let workers = server.children();
                 server.kill();
                 let is_there = |it: &u32| std::path::Path::new(&format!("/proc/{it}/exe")).exists();
-                while workers.iter().any(is_there) {
-                    std::thread::yield_now();
-                }
+                wait_until("its workers end", || !workers.iter().any(is_there));
                 server = start(&address);
             }
             server.get("/").is(200);

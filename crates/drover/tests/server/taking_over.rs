@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Client, Server, Site, drover, request};
 use crate::reloading::under_load;
+use crate::signals::own_loopback;
 
 const LARGE: u64 = 64 << 20;
 
@@ -194,6 +195,8 @@ fn a_path_that_is_no_socket_is_left_alone_and_one_of_a_dead_server_is_used() {
     assert!(told.contains("--take-over") && told.contains("name another path"), "{told}");
     assert_eq!(fs::read(succession.path()).unwrap(), b"precious");
     fs::remove_file(succession.path()).unwrap();
+    // Where no other test could get the port between the two servers.
+    succession.address = Some(own_loopback());
     let mut first = succession.next(&[]);
     first.kill();
     first.exit_status();
