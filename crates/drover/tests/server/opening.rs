@@ -97,7 +97,7 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
     let asks_always = ["--attributes-for", "0s", "--metadata", "1ms"];
     let Some(_slow) = Disk::mount_at(&slow, &files, &asks_always) else { return };
     for mechanism in usable_mechanisms() {
-        let flags = ["--dispatch", mechanism.name, "--open-timeout", "3s", "--grace", "1s"];
+        let flags = ["--dispatch", mechanism.name, "--open-timeout", "10s", "--grace", "1s"];
         let server = serve(site.path().to_str().unwrap(), &flags);
         let waiting = ["/hung/a", "/hung/b", "/hung/a"].map(|name| {
             let mut client = server.connect();
