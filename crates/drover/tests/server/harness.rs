@@ -15,7 +15,7 @@ use drover_sys::tcp_table;
 use tempfile::TempDir;
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A directory of files to serve.
 pub(crate) struct Site(TempDir);
