@@ -58,7 +58,6 @@ mod config;
 mod crew;
 mod hosts;
 mod json_messages;
-mod json_text;
 mod line_writer;
 mod listen;
 pub mod log;

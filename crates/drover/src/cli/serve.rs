@@ -32,6 +32,7 @@ use drover_sys::socket::Address;
 use drover_sys::zone::InUrl;
 use drover_usage::{UsageError, printable};
 
+mod addresses;
 mod admin_flags;
 mod check;
 mod config;

@@ -36,7 +36,7 @@ pub(super) struct Inner {
     pub(super) spin: Duration,
     /// The time of [`NetOptions::min_wait`].
     pub(super) min_wait: Duration,
-    /// [`NetOptions::partial_is_idle`].
+    /// The setting `NetOptions::partial_is_idle`.
     pub(super) partial_is_idle: bool,
     /// Whether the last wait has brought something.
     pub(super) is_busy: bool,

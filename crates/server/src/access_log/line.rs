@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::clock::combined;
 use super::format::{Form, LogPart, OwnValue};
 use crate::hosts::NamedSites;
-use crate::json_text;
+use crate::log::json_text;
 use crate::proxies::client::ClientAddress;
 
 /// The longest first line of an unreadable request that the log repeats.
@@ -570,7 +570,7 @@ mod tests {
         use proptest::prelude::*;
 
         use super::*;
-        use crate::json_text::tests::{read, texts};
+        use crate::log::json_text::tests::{read, texts};
 
         proptest! {
             #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]

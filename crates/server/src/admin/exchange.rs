@@ -12,7 +12,7 @@ use tracing::warn;
 use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
 use super::{WatchedServer, metrics, page};
 use crate::hosts::{AllowedHosts, HostPattern, nameable};
-use crate::json_text;
+use crate::log::json_text;
 use crate::respond::response::SERVER;
 use crate::worker::clock::{DateClock, Throttle};
 

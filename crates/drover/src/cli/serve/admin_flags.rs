@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use drover_server::{HostPattern, Listen};
 use drover_usage::UsageError;
 
-use super::flags::address;
+use super::addresses::address;
 use super::response_flags::SERVING;
 
 /// Flags of the address for health, metrics and status.

@@ -10,6 +10,7 @@ use drover_mech::fileio::{self, Backend};
 use drover_mech::mechanisms::{DevPollModel, Mechanism};
 use drover_mech::net::AcceptBatch;
 
+use super::addresses::address_or_path;
 use super::admin_flags::AdminFlags;
 use super::hosts::HostFlag;
 use super::memory_flags::{CACHE, MemoryFlags, ServerMemory};
@@ -21,7 +22,6 @@ use super::site_flags::SiteFlags;
 use crate::cli::auto_or::{
     AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
-use crate::cli::listen::{resolve, unix_socket};
 use drover_server::{AccessLogForm, HostPattern, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use drover_sys::process::OrdinaryUser;
 use drover_usage::{duration, size};
@@ -458,20 +458,6 @@ fn policy(text: &str) -> Result<Policy, String> {
 
 fn policies() -> String {
     names(Policy::ALL.iter().map(|policy| policy.name()))
-}
-
-pub(super) fn address(text: &str) -> Result<Listen, String> {
-    static KNOWN: Remembered<Listen> = Remembered::new();
-    KNOWN.find(text, || Ok(Listen { name: text.to_owned(), addresses: resolve(text)?, unix: None }))
-}
-
-fn address_or_path(text: &str) -> Result<Listen, String> {
-    match unix_socket(text) {
-        Some(unix) => {
-            Ok(Listen { name: text.to_owned(), addresses: Vec::new(), unix: Some(unix?) })
-        }
-        None => address(text),
-    }
 }
 
 fn user(text: &str) -> Result<OrdinaryUser, String> {

@@ -16,6 +16,8 @@ use drover_sys::process::start_thread;
 use drover_usage::is_command;
 use tracing::error;
 
+pub(crate) mod json_text;
+
 /// How many bytes of lines may wait for stderr: some 2000 lines.
 const QUEUED_MOST: usize = 256 * 1024;
 
