@@ -79,7 +79,8 @@ fn the_address_is_printed_as_a_url_has_it_and_no_response_has_the_zone() {
         let (site, other) = (site(), Site::new());
         other.file("a", "the host's");
         let host = format!("[fe80::1]={}", other.path().display());
-        let flags = ["--listen", "[fe80::1%lo]:0", "--admin", "[fe80::1%lo]:0", "--host", &host];
+        let listen = ["--listen", "[fe80::1%lo]:0", "--admin", "[fe80::1%lo]:0", "--admin-public"];
+        let flags = [&listen[..], &["--host", &host]].concat();
         let mut server = Server::on(&site, &[&flags[..], &["--redirect", "/old /new"]].concat());
         let admin = server.line_of_stdout();
         let (url, _) = admin.strip_prefix("status at ").unwrap().split_once("/status").unwrap();
@@ -115,7 +116,7 @@ fn a_server_takes_over_an_address_with_a_zone() {
         let path = folder.path().join("take-over");
         let config = folder.path().join("drover.toml");
         let start = |listen: &str, admin: &str| {
-            let text = format!("listen = \"{listen}\"\nadmin = \"{admin}\"\n");
+            let text = format!("listen = \"{listen}\"\nadmin = \"{admin}\"\nadmin-public = true\n");
             std::fs::write(&config, text).unwrap();
             let mut command = drover();
             command.arg("serve").arg(site.path()).arg("--config").arg(&config);
