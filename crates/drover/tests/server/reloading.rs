@@ -235,17 +235,17 @@ fn workers_that_hear_late_of_two_reloads_answer_what_they_have() {
         let worker = configured.server.worker_process();
         stop(worker);
         thread::scope(|scope| {
-            let goes_on = || signal("CONT", worker);
+            let wake_worker = || signal("CONT", worker);
             // Workers whose mechanism has each socket for one worker alone cannot have others beside them.
             let at_once = mechanism.features.contains(Features::ONE_OWNER);
             if at_once {
-                goes_on();
+                wake_worker();
             }
             configured.set(&format!("{settings}header = ['* X-Reload: 1']\n"));
             scope.spawn(move || {
                 // Others that did not wait for this worker would have started by then. Nothing else depends on it.
                 pause(Duration::from_millis(if at_once { 0 } else { 500 }));
-                goes_on();
+                wake_worker();
             });
             configured.set("accept = 'blocking'\ndispatch = 'epoll'\nworkers = 1\n");
         });
@@ -270,7 +270,7 @@ fn a_stop_ends_the_workers_of_before_too() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_aloud_and_the_server_goes_on() {
+fn what_cannot_be_is_refused_aloud_and_the_server_wake_worker() {
     let site = site();
     for flags in [&[][..], &["--processes"]] {
         let mut configured = Configured::start(&site, flags, "workers = 2\n");

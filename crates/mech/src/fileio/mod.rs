@@ -307,6 +307,12 @@ pub fn by_name(name: &str) -> Option<&'static Backend> {
     ALL.iter().copied().find(|backend| backend.name == name)
 }
 
+/// Whether `backend` reads by an io_uring of its own.
+#[must_use]
+pub fn has_ring(backend: &Backend) -> bool {
+    std::ptr::eq(backend, &uring::URING)
+}
+
 /// The backends that [`auto()`] combines: for bytes in the page cache, for large parts in the page cache,
 /// and for bytes that a disk must be asked for.
 pub static AUTO_TAKES: &[&Backend] = &[&sendfile::SENDFILE, &splice::SPLICE, &threads::THREADS];

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
 
-use drover_mech::mechanisms;
+use drover_mech::{fileio, mechanisms};
 use drover_sys::process;
 use libc::c_long;
 use seccompiler::{
@@ -145,7 +145,6 @@ fn of_backend(name: &str) -> &'static [c_long] {
             libc::SYS_sendfile,
             libc::SYS_memfd_create,
         ],
-        "uring" => &[libc::SYS_io_uring_enter],
         _ => &[],
     }
 }
@@ -230,13 +229,15 @@ pub(super) fn enter(config: &Config, all_threads: bool) -> String {
 /// How many calls are allowed, and the program that decides.
 fn program(config: &Config) -> Result<(usize, BpfProgram), String> {
     let waits_with = mechanisms::waits_with(config.mechanism).iter();
+    let has_ring = config.files.is_some_and(fileio::has_ring);
+    let ring = if has_ring { of_wait("io_uring_enter") } else { &[] };
     // The model of the patch's hints has them from an epoll set.
     let hints = if mechanisms::models_devpoll(config.mechanism) { EPOLL } else { &[] };
     let calls = ALWAYS
         .iter()
         .chain(OLDER)
         .chain(of_backend(config.files.map_or("auto", |backend| backend.name)));
-    let calls = calls.chain(waits_with.flat_map(|name| of_wait(name))).chain(hints);
+    let calls = calls.chain(waits_with.flat_map(|name| of_wait(name))).chain(hints).chain(ring);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls.map(|&call| (call, Vec::new())).collect();
     for (call, arguments) in with_arguments(config) {

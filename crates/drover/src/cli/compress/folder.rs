@@ -193,7 +193,7 @@ impl AsFd for Folder {
 }
 
 fn replaced(name: &[u8]) -> io::Error {
-    let name = super::report::shown(name);
+    let name = drover_usage::printable(&String::from_utf8_lossy(name)).into_owned();
     io::Error::other(format!("somebody has put another file at '{name}' meanwhile; run it again"))
 }
 

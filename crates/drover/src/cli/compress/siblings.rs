@@ -40,14 +40,14 @@ pub(super) struct CompressContext {
     pub(super) stop: std::sync::Arc<AtomicBool>,
     /// The bytes of files that were read for [`write`].
     pub(super) bytes_read: AtomicU64,
-    /// Called at each [`Step`]. Tests change the site there, as somebody else may at any time.
+    /// Called at each [`EncodingStep`]. Tests change the site there, as somebody else may at any time.
     #[cfg(test)]
-    pub(super) at_step: Box<dyn Fn(Step) + Send + Sync>,
+    pub(super) at_step: Box<dyn Fn(EncodingStep) + Send + Sync>,
 }
 
 /// The moments between which the work on one file looks at names or changes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum EncodingStep {
     FolderOpened,
     OriginalOpened,
     SiblingFound,
@@ -57,22 +57,22 @@ pub(super) enum Step {
     AttributesGiven,
 }
 
-impl Step {
+impl EncodingStep {
     #[cfg(test)]
-    pub(super) const ALL: [Step; 7] = [
-        Step::FolderOpened,
-        Step::OriginalOpened,
-        Step::SiblingFound,
-        Step::SiblingJudged,
-        Step::TemporaryMade,
-        Step::Encoded,
-        Step::AttributesGiven,
+    pub(super) const ALL: [EncodingStep; 7] = [
+        EncodingStep::FolderOpened,
+        EncodingStep::OriginalOpened,
+        EncodingStep::SiblingFound,
+        EncodingStep::SiblingJudged,
+        EncodingStep::TemporaryMade,
+        EncodingStep::Encoded,
+        EncodingStep::AttributesGiven,
     ];
 }
 
 impl CompressContext {
     /// Marks a step, for tests.
-    fn at(&self, _step: Step) {
+    fn at(&self, _step: EncodingStep) {
         #[cfg(test)]
         (self.at_step)(_step);
     }
@@ -164,9 +164,9 @@ fn open(context: &CompressContext, path: &[u8]) -> io::Result<Option<(Folder, Or
         Err(error) if Cause::of(&error) == Cause::Missing => return Ok(None),
         Err(error) => return Err(error),
     };
-    context.at(Step::FolderOpened);
+    context.at(EncodingStep::FolderOpened);
     let original = OriginalFile::open(&context.root, &folder, path)?;
-    context.at(Step::OriginalOpened);
+    context.at(EncodingStep::OriginalOpened);
     Ok(original.map(|original| (folder, original)))
 }
 
@@ -219,12 +219,12 @@ fn settle(
 ) -> SiblingOutcome {
     let settle = || {
         let Some(entry) = folder.entry(split(path).1)? else { return Ok(SiblingOutcome::None) };
-        context.at(Step::SiblingFound);
+        context.at(EncodingStep::SiblingFound);
         let state = match context.prune && !context.codings.contains(&coding) {
             true => SiblingState::Outdated,
             false => state(context, folder, path, &entry, original, coding)?,
         };
-        context.at(Step::SiblingJudged);
+        context.at(EncodingStep::SiblingJudged);
         match state {
             SiblingState::Unknown => return Ok(SiblingOutcome::None),
             SiblingState::Current => return Ok(SiblingOutcome::Current),
@@ -340,7 +340,7 @@ fn attempt(
     let before = original.stamp.len;
     let most = before.saturating_mul(WORTH_PERCENT) / 100;
     let mut file = TemporaryFile::create(&folder, most)?;
-    context.at(Step::TemporaryMade);
+    context.at(EncodingStep::TemporaryMade);
     let mut input = original.read(&context.stop, &context.bytes_read);
     let encoded = {
         let mut output = BufWriter::with_capacity(1 << 16, &mut file);
@@ -362,9 +362,9 @@ fn attempt(
     }
     encoded?;
     let after = file.len();
-    context.at(Step::Encoded);
+    context.at(EncodingStep::Encoded);
     original.give_attributes(file.as_fd())?;
-    context.at(Step::AttributesGiven);
+    context.at(EncodingStep::AttributesGiven);
     file.publish(&sibling_path(split(path).1, coding), original.owner())?;
     Ok(Some(SiblingOutcome::Written { before, after }))
 }

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::encode;
 use super::levels::CompressionLevels;
-use super::siblings::{CompressContext, Step, inspect, write};
+use super::siblings::{CompressContext, EncodingStep, inspect, write};
 use super::temporary::is_temporary;
 use super::walk::CompressCandidate;
 
@@ -95,7 +95,7 @@ impl Site {
     }
 
     /// One phase of a run for her page, in which `at_step` is called. Returns what became of the sibling, in words.
-    fn run(&self, phase: Phase, at_step: impl Fn(Step) + Send + Sync + 'static) -> String {
+    fn run(&self, phase: Phase, at_step: impl Fn(EncodingStep) + Send + Sync + 'static) -> String {
         let context = CompressContext {
             root: Root::open(self.dir.path()).unwrap(),
             codings: vec![CODING],
@@ -139,11 +139,11 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 enum Swap {
     /// Another file under the name of the sibling, of the page, of what is being written.
-    File(Place),
+    File(SwappedAt),
     /// A link to the private file there.
-    Link(Place),
+    Link(SwappedAt),
     /// Another name of the private file there.
-    HardLink(Place),
+    HardLink(SwappedAt),
     /// A link to `private` in place of `hers`.
     FolderLink,
     /// `private` itself in place of `hers`.
@@ -151,7 +151,7 @@ enum Swap {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum SwappedAt {
     Sibling,
     Page,
     Temporary,
@@ -159,26 +159,26 @@ enum Place {
 
 impl Swap {
     const ALL: [Swap; 11] = [
-        Swap::File(Place::Sibling),
-        Swap::File(Place::Page),
-        Swap::File(Place::Temporary),
-        Swap::Link(Place::Sibling),
-        Swap::Link(Place::Page),
-        Swap::Link(Place::Temporary),
-        Swap::HardLink(Place::Sibling),
-        Swap::HardLink(Place::Page),
-        Swap::HardLink(Place::Temporary),
+        Swap::File(SwappedAt::Sibling),
+        Swap::File(SwappedAt::Page),
+        Swap::File(SwappedAt::Temporary),
+        Swap::Link(SwappedAt::Sibling),
+        Swap::Link(SwappedAt::Page),
+        Swap::Link(SwappedAt::Temporary),
+        Swap::HardLink(SwappedAt::Sibling),
+        Swap::HardLink(SwappedAt::Page),
+        Swap::HardLink(SwappedAt::Temporary),
         Swap::FolderLink,
         Swap::Folder,
     ];
 
     fn make(self, dir: &Path) {
         let hers = dir.join("hers");
-        let replace = |place: Place, make: &dyn Fn(&Path, &str)| {
+        let replace = |place: SwappedAt, make: &dyn Fn(&Path, &str)| {
             let (name, private) = match place {
-                Place::Page => (Some("index.html".into()), "index.html"),
-                Place::Sibling => (Some("index.html.gz".into()), "index.html.gz"),
-                Place::Temporary => {
+                SwappedAt::Page => (Some("index.html".into()), "index.html"),
+                SwappedAt::Sibling => (Some("index.html.gz".into()), "index.html.gz"),
+                SwappedAt::Temporary => {
                     let names = fs::read_dir(&hers).unwrap().map(|it| it.unwrap().file_name());
                     let found = names.into_iter().find(|it| is_temporary(it.as_encoded_bytes()));
                     (found, "index.html.gz")
@@ -217,7 +217,7 @@ fn what_is_swapped_between_two_steps_changes_no_other_file() {
     }
     let starts = [Start::Missing, Start::Link, Start::SameBytes, Start::Outdated];
     let faults: Vec<String> = std::thread::scope(|scope| {
-        let of_step = |step: Step| {
+        let of_step = |step: EncodingStep| {
             let (mut faults, mut reached) = (Vec::new(), 0);
             for (start, swap) in starts.iter().flat_map(|&it| Swap::ALL.map(|swap| (it, swap))) {
                 for phase in [Phase::Inspect, Phase::Write] {
@@ -238,7 +238,7 @@ fn what_is_swapped_between_two_steps_changes_no_other_file() {
             assert!(reached > 0, "{step:?} is never reached");
             faults
         };
-        let threads = Step::ALL.map(|step| scope.spawn(move || of_step(step)));
+        let threads = EncodingStep::ALL.map(|step| scope.spawn(move || of_step(step)));
         threads.into_iter().flat_map(|it| it.join().unwrap()).collect()
     });
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
