@@ -51,6 +51,10 @@ fn what_a_stop_kept_from_being_sent_is_the_generators_doing() {
     let running = Running::start(&[&server.url(), "-c", "400", "--rate", "200", "-d", "2s"]);
     stop_and_go_on(&running, &server, 100, Duration::from_secs(2));
     let run = running.finish();
+    // The run may be over when this thread comes to stop it.
+    if run.float("/client/paused_us") < 1_500_000.0 {
+        return drover_testing::skip!("the stop came late");
+    }
     check_sums(&run.json);
     let warning = "of 400 scheduled requests were not sent: the generator fell behind";
     assert!(run.number("/unsent") > 0, "{}", run.json);

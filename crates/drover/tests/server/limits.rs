@@ -9,10 +9,9 @@ use drover_sys::process::{open_files_limit, room_for_descriptors};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use crate::harness::{
-    Client, PATIENCE, Server, Site, many_connections, on_every_mechanism, request,
+    Client, PATIENCE, Server, Site, many_connections, on_every_mechanism, once, request,
     usable_mechanisms,
 };
-use crate::revalidating::await_rest;
 
 /// `drover serve` with so few descriptors that a few dozen connections use them up.
 pub(crate) fn starved(descriptors: u32, arguments: &[&str]) -> Command {
@@ -151,19 +150,24 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
     let mut command = starved(64, &[site.path().to_str().unwrap(), "--cache", "off"]);
     command.stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
-    let mut client = server.connect();
-    client.get("/a").is(200);
     let limit = |most: u64| {
         let process = Pid::from_raw(server.worker_process().cast_signed());
         let limit = Rlimit { current: Some(most), maximum: Some(64) };
         rustix::process::prlimit(process, Resource::Nofile, limit).unwrap();
     };
-    // Whoever looks for a connection has no descriptor for it then, and would close this one to have one.
-    await_rest(&server);
-    limit(3);
-    client.get("/a").is(503);
-    limit(64);
-    client.get("/a").is(200);
+    let refused = once("a request without a descriptor", || {
+        let mut client = server.connect();
+        client.get("/a").is(200);
+        limit(3);
+        let sent = client.stream().write_all(request("GET", "/a", &[]).as_bytes());
+        // Once a second the server looks for connections that the kernel keeps back. It has no descriptor for one then, and closes
+        // this one to have some.
+        let is_answered = sent.is_ok() && client.await_bytes().is_ok_and(|count| count > 0);
+        limit(64);
+        is_answered.then(|| client.reply())
+    });
+    refused.is(503);
+    server.get("/a").is(200);
     server.terminate();
     let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
     let complaints = |about: &str| log.iter().filter(|line| line.contains(about)).count();

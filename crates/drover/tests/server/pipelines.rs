@@ -133,6 +133,8 @@ impl Sites {
         let mut flags = vec!["--dispatch", mechanism.name, "--log-format", FORM];
         flags.extend(["--access-log", path.to_str().unwrap(), "--max-connections", "100"]);
         flags.extend(["--proxy-protocol", "--trusted-proxies", "127.0.0.1"]);
+        // The line feed behind a body that is longer than its length begins a request that does not come.
+        flags.extend(["--header-timeout", "0", "--idle-timeout", "0"]);
         flags.extend(hosts.iter().flat_map(|host| ["--host", host]));
         let server = Server::on(&folders[0], &flags);
         Sites { _folders: folders, log, server, connections: 0 }

@@ -23,8 +23,8 @@ fn switch(site: &Site, release: &str) {
 }
 
 /// Waits until a server waits for events: all responses of one turn count as simultaneous, and a fast client's next request
-/// may belong to the turn of its last one. A worker that does not rest yet may also still look for another connection.
-pub(crate) fn await_rest(server: &Server) {
+/// may belong to the turn of its last one.
+fn await_rest(server: &Server) {
     for process in [server.process()].into_iter().chain(server.children()) {
         while !threads_are(process, 'S') {
             std::thread::yield_now();
