@@ -37,14 +37,15 @@ const SERVE: &[Words] = &[
     ("--ipv6", "use --listen '[::]:8080'"),
     ("--socket --unix --unix-socket", "use --listen unix:PATH"),
     ("--directory --dir --root --path --public --document-root", ROOT),
-    ("--spa --single --try-files --try_files --history-fallback", SPA),
+    ("--spa --single --try-files --history-fallback", SPA),
     (
         "--https --tls --ssl --tls-cert --tls-key --cert --key --ssl-cert --ssl-key --ssl-pass",
         HTTPS,
     ),
+    ("--ssl-certificate --ssl-certificate-key --ssl-protocols --domain", HTTPS),
     (
-        "--ssl-certificate --ssl-certificate-key --ssl-protocols --domain --http2 --http3 --quic",
-        HTTPS,
+        "--http2 --http3 --quic",
+        "HTTP/2 and HTTP/3 are not supported: put nginx or Caddy in front (see deploy/README.md)",
     ),
     (
         "--autoindex --browse --list --indexes --show-dir --dir-listing --directory-listing",
@@ -103,7 +104,7 @@ const SERVE: &[Words] = &[
     ("--metrics --prometheus --stub-status --status --health", "use --admin ADDR"),
     ("--test --dry-run --validate", "use --check"),
     ("--protocol", "not supported: responses are HTTP/1.1"),
-    ("--no-port-switching --no-clipboard", "not needed: this is how Drover is"),
+    ("--no-port-switching --no-clipboard", "not needed: this is always so"),
 ];
 
 const NO_TLS: &str = "TLS is not supported: use an http:// URL";
@@ -126,7 +127,7 @@ const LOAD: &[Words] = &[
         "--latency-correction --correct-latency",
         "not needed: with --rate, latencies count from the intended start",
     ),
-    ("--u_latency --u-latency -U", "not needed: --json FILE has both kinds of latency"),
+    ("--u-latency -U", "not needed: --json FILE has both kinds of latency"),
     ("--script --lua", RECORDED),
     ("--targets --urls-from-file --url-file --rand-regex-url", "use --urls FILE"),
     ("--lazy", "not needed: --urls FILE is read once"),
@@ -217,6 +218,8 @@ impl Face {
 
 /// What a word of another tool is here. `None`: it is no such word, or `command` has not the flags that would be named.
 pub(super) fn hint(command: &Command, face: Face, word: &str) -> Option<String> {
+    // As nginx's directives and wrk2's flags are written.
+    let word = word.replace('_', "-");
     let is_word = |words: &str| words.split(' ').any(|it| it == word);
     let (_, hint) = face.words().iter().find(|(words, _)| is_word(words))?;
     let has = |flag: &str| flag == "help" || names_of(command).any(|it| it == flag);
@@ -229,8 +232,7 @@ pub(in crate::cli) fn key_hint<'n>(
     key: &str,
     keys: impl IntoIterator<Item = &'n str>,
 ) -> String {
-    let word = format!("--{}", key.replace('_', "-"));
-    if let Some(hint) = hint(command, Face::Serve, &word) {
+    if let Some(hint) = hint(command, Face::Serve, &format!("--{key}")) {
         return format!("; {hint}");
     }
     near(key, keys).map_or_else(String::new, |key| format!("; the nearest is '{key}'"))
