@@ -28,6 +28,7 @@ pub(crate) static LINUX_AIO: Backend = Backend {
     summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
     past_cache: true,
     reads_apart: true,
+    calls: &[libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy],
     open: |options, waker| Ok(Box::new(open(LINUX_AIO.name, options, waker)?)),
 };
 

@@ -15,6 +15,13 @@ pub(crate) static LINUX_AIO_SENDFILE: Backend = Backend {
     summary: "io_submit(2) with O_DIRECT into a memfd, past the page cache, then sendfile(2) from it",
     past_cache: true,
     reads_apart: true,
+    calls: &[
+        libc::SYS_io_submit,
+        libc::SYS_io_getevents,
+        libc::SYS_io_destroy,
+        libc::SYS_sendfile,
+        libc::SYS_memfd_create,
+    ],
     open: |options, waker| {
         Ok(Box::new(linux_aio::open(LINUX_AIO_SENDFILE.name, options, waker)?.lending()))
     },

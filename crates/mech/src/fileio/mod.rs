@@ -252,6 +252,9 @@ pub struct Backend {
     /// Whether the backend reads on other threads or in the kernel. [`FileIoOptions::cached_at_once`] then
     /// says whether it also does so for bytes in the page cache.
     pub reads_apart: bool,
+    /// The system calls that the backend makes after it was opened, beside those by which any program reads files, uses
+    /// sockets and memory, and starts threads: their numbers. For a filter (seccomp(2)).
+    pub calls: &'static [libc::c_long],
     /// See [`Backend::open`].
     open: fn(&FileIoOptions, &Arc<Waker>) -> Opened,
 }
@@ -305,12 +308,6 @@ pub static ALL: &[&Backend] = &[
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Backend> {
     ALL.iter().copied().find(|backend| backend.name == name)
-}
-
-/// Whether `backend` reads by an io_uring of its own.
-#[must_use]
-pub fn has_ring(backend: &Backend) -> bool {
-    std::ptr::eq(backend, &uring::URING)
 }
 
 /// The backends that [`auto()`] combines: for bytes in the page cache, for large parts in the page cache,

@@ -25,6 +25,8 @@ pub(crate) static POSIX_AIO: Backend = Backend {
     summary: "aio_read(3), which the C library does with threads, then one vectored send",
     past_cache: false,
     reads_apart: true,
+    // The C library starts its threads with the scheduling of the caller.
+    calls: &[libc::SYS_sched_getparam, libc::SYS_sched_getscheduler],
     open: |options, waker| Ok(Box::new(open(options, waker))),
 };
 

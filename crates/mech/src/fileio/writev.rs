@@ -16,6 +16,7 @@ pub(crate) static WRITEV: Backend = Backend {
     summary: "pread(2) into memory, then head and bytes in one vectored send",
     past_cache: false,
     reads_apart: false,
+    calls: &[],
     open: |options, _| {
         Ok(advise::ahead(options, Writev { buffer: vec![0; CHUNK].into_boxed_slice() }))
     },

@@ -129,26 +129,6 @@ fn of_wait(name: &str) -> &'static [c_long] {
     }
 }
 
-/// What the file backend of this name needs.
-fn of_backend(name: &str) -> &'static [c_long] {
-    match name {
-        "auto" => &[libc::SYS_sendfile, libc::SYS_splice, libc::SYS_pipe2],
-        "sendfile" => &[libc::SYS_sendfile],
-        "splice" => &[libc::SYS_splice, libc::SYS_pipe2],
-        // The C library starts its threads with the scheduling of the caller.
-        "posix-aio" => &[libc::SYS_sched_getparam, libc::SYS_sched_getscheduler],
-        "linux-aio" => &[libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy],
-        "linux-aio-sendfile" => &[
-            libc::SYS_io_submit,
-            libc::SYS_io_getevents,
-            libc::SYS_io_destroy,
-            libc::SYS_sendfile,
-            libc::SYS_memfd_create,
-        ],
-        _ => &[],
-    }
-}
-
 /// An argument of a system call: its place, its lower half or all of it, and what that must be. The kernel itself looks at
 /// the lower half of an `int`.
 struct Argument(u8, SeccompCmpArgLen, SeccompCmpOp, u64);
@@ -228,16 +208,11 @@ pub(super) fn enter(config: &Config, all_threads: bool) -> String {
 
 /// How many calls are allowed, and the program that decides.
 fn program(config: &Config) -> Result<(usize, BpfProgram), String> {
-    let waits_with = mechanisms::waits_with(config.mechanism).iter();
-    let has_ring = config.files.is_some_and(fileio::has_ring);
-    let ring = if has_ring { of_wait("io_uring_enter") } else { &[] };
+    let waits = mechanisms::waits_with(config.mechanism).iter().flat_map(|name| of_wait(name));
     // The model of the patch's hints has them from an epoll set.
     let hints = if mechanisms::models_devpoll(config.mechanism) { EPOLL } else { &[] };
-    let calls = ALWAYS
-        .iter()
-        .chain(OLDER)
-        .chain(of_backend(config.files.map_or("auto", |backend| backend.name)));
-    let calls = calls.chain(waits_with.flat_map(|name| of_wait(name))).chain(hints).chain(ring);
+    let files = config.files.unwrap_or(fileio::auto()).calls;
+    let calls = ALWAYS.iter().chain(OLDER).chain(waits).chain(hints).chain(files);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls.map(|&call| (call, Vec::new())).collect();
     for (call, arguments) in with_arguments(config) {
