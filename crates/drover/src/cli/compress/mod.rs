@@ -12,8 +12,6 @@ mod original;
 mod report;
 mod select;
 mod siblings;
-#[cfg(test)]
-mod swaps;
 mod temporary;
 mod threads;
 mod walk;
@@ -278,3 +276,6 @@ fn write(
         });
     })
 }
+
+#[cfg(test)]
+mod swaps;
