@@ -37,9 +37,15 @@ impl FromStr for Redirect {
         if from.strip_suffix("/*").unwrap_or(from).contains('*') {
             return Err(format!("{from}: a * stands at the end, behind a slash, or nowhere"));
         }
-        let is_url = to.starts_with("http://") || to.starts_with("https://");
-        if !(is_url || (to.starts_with('/') && !to.starts_with("//"))) {
-            return Err(format!("{to} is neither a path nor an http:// or https:// URL"));
+        // To browsers a backslash is a slash, two slashes at the beginning of a path begin a host, and so does what follows any
+        // number of them in a URL (the URL standard, section 4.4).
+        let is_path = to.starts_with('/') && !to.starts_with("//") && !to.starts_with("/\\");
+        let host = to.strip_prefix("https://").or_else(|| to.strip_prefix("http://"));
+        let has_host = |it: &str| !it.is_empty() && !it.starts_with(['/', '\\', '?', '#']);
+        if !(is_path || host.is_some_and(has_host)) {
+            return Err(format!(
+                "{to} is neither a path nor an http:// or https:// URL with a host"
+            ));
         }
         // Behind https://example.org a client could write .evil.example, or @evil.example.
         let authority = to.split_once("://").map_or("/", |(_, rest)| rest);
@@ -60,7 +66,7 @@ impl FromStr for Redirect {
 
 impl Redirect {
     /// Where a client is sent that asks for `path`, decoded, with a slash at the front; `None`: this path has not
-    /// moved. The query is kept unless the new place has one of its own.
+    /// moved. The query is kept unless the new place has one of its own; it stands before a fragment (RFC 3986 section 3).
     pub(crate) fn location(&self, path: &[u8], query: Option<&[u8]>) -> Option<(Status, Vec<u8>)> {
         let rest = match self.from.strip_suffix('*') {
             Some(beginning) => path.strip_prefix(beginning.as_bytes())?,
@@ -78,9 +84,11 @@ impl Redirect {
             }
             None => location.extend_from_slice(self.to.as_bytes()),
         }
-        if let Some(query) = query.filter(|_| !self.to.contains('?')) {
-            location.push(b'?');
-            location.extend(query.iter().filter(|byte| byte.is_ascii_graphic()));
+        let place = self.to.split('#').next().unwrap_or_default();
+        if let Some(query) = query.filter(|_| !place.contains('?')) {
+            let end = if place.len() < self.to.len() { place.len() } else { location.len() };
+            let query = query.iter().copied().filter(u8::is_ascii_graphic);
+            drop(location.splice(end..end, std::iter::once(b'?').chain(query)));
         }
         Some((self.status, location))
     }
@@ -104,6 +112,20 @@ mod tests {
         }
         for path in ["/x//evil.example/a", "/x/\\evil.example/a", "/x/\\//evil.example/a"] {
             assert_eq!(location("/x/* /*", path, None).as_deref(), Some("/evil.example/a"));
+        }
+        // To browsers each of these begins with the host that follows.
+        for to in [
+            "/\\*",
+            "/\\a",
+            "https:///*",
+            "https://\\*",
+            "http:////*",
+            "https://?*",
+            "http://#*",
+            "http://",
+        ] {
+            let error = format!("/x/* {to}").parse::<Redirect>().unwrap_err();
+            assert!(error.contains("neither a path nor"), "{to}: {error}");
         }
         let beneath = location("/x/* https://example.org/*", "/x//evil.example", None);
         assert_eq!(beneath.as_deref(), Some("https://example.org//evil.example"));
@@ -129,6 +151,10 @@ mod tests {
         assert_eq!(location("/a /b", "/a", Some("x=1")).as_deref(), Some("/b?x=1"));
         assert_eq!(location("/a /b?y=2", "/a", Some("x=1")).as_deref(), Some("/b?y=2"));
         assert_eq!(location("/a /b", "/a", Some("x\r\ny")).as_deref(), Some("/b?xy"));
+        // A query stands before a fragment, and a question mark in a fragment begins none.
+        assert_eq!(location("/a /b#c", "/a", Some("x=1")).as_deref(), Some("/b?x=1#c"));
+        assert_eq!(location("/a /b#c?d", "/a", Some("x=1")).as_deref(), Some("/b?x=1#c?d"));
+        assert_eq!(location("/a/* /b#*", "/a/c#d", Some("x")).as_deref(), Some("/b?x#c%23d"));
     }
 
     #[test]
