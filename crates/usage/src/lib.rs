@@ -18,4 +18,4 @@ pub mod size;
 mod terminal;
 
 pub use error::UsageError;
-pub use terminal::{is_command, printable};
+pub use terminal::{escaped, is_command, printable};

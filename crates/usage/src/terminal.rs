@@ -13,12 +13,18 @@ use std::borrow::Cow;
 /// ```
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_command) {
+    escaped(text, is_command)
+}
+
+/// Replaces each character that `obeyed` picks, as [`printable`] does.
+#[must_use]
+pub fn escaped(text: &str, obeyed: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&obeyed) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for letter in text.chars() {
-        match is_command(letter) {
+        match obeyed(letter) {
             true => shown.extend(letter.escape_default()),
             false => shown.push(letter),
         }

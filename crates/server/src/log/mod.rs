@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use drover_sys::process::start_thread;
-use drover_usage::is_command;
+use drover_usage::{escaped, is_command};
 use tracing::error;
 
 pub(crate) mod json_text;
@@ -97,18 +97,10 @@ fn as_one_line(message: &[u8]) -> Cow<'_, [u8]> {
     let obeyed = |letter: char| letter != ESC && is_command(letter);
     let text = String::from_utf8_lossy(message);
     let line = text.strip_suffix('\n').unwrap_or(&text);
-    if !line.contains(obeyed) {
-        return Cow::Borrowed(message);
+    match escaped(line, obeyed) {
+        Cow::Borrowed(_) => Cow::Borrowed(message),
+        Cow::Owned(shown) => Cow::Owned((shown + "\n").into_bytes()),
     }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for letter in line.chars() {
-        match obeyed(letter) {
-            true => shown.extend(letter.escape_default()),
-            false => shown.push(letter),
-        }
-    }
-    shown.push('\n');
-    Cow::Owned(shown.into_bytes())
 }
 
 /// Lines on their way to the thread.
