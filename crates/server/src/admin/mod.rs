@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use drover_mech::fileio;
 use drover_mech::files::root::Cause;
-use drover_mech::mechanisms;
+use drover_mech::mechanisms::Mechanism;
 use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
 use drover_sys::socket::{self, Address, ListenOptions};
 use serde::{Deserialize, Serialize};
@@ -158,14 +158,14 @@ fn hosts(config: &Config, listen: &Listen) -> Vec<String> {
     config.admin_hosts.iter().chain(&own).map(HostPattern::to_string).collect()
 }
 
-/// Serves on the calling thread until asked to stop. `ready` gets the handle when connections are accepted.
+/// Serves on the calling thread, by `mechanism`, until asked to stop. `ready` gets the handle when connections are accepted.
 fn run(
+    mechanism: &'static Mechanism,
     sockets: Vec<OwnedFd>,
     server: WatchedServer,
     hosts: AllowedHosts,
     ready: impl FnOnce(Remote),
 ) -> anyhow::Result<()> {
-    let mechanism = mechanisms::auto_of_readiness().context("no mechanism works here")?;
     // A few clients with half a head must not keep a health check out: those that have waited longest give way.
     let options = NetOptions::new(mechanism)
         .with_connections(CONNECTIONS)

@@ -186,7 +186,7 @@ fn watch(
         sandbox.close(&config, true);
         let _gone = json_messages::send(&tells, &FromAdmin::Ready, &[]);
     };
-    run(sockets, server, hosts, ready)
+    run(mechanism, sockets, server, hosts, ready)
 }
 
 /// What is known of the server.

@@ -66,7 +66,6 @@ use rules::{KNOWN, Rules};
 pub(crate) struct Sandbox {
     /// What is in force, in words.
     pub(crate) in_words: String,
-    on: bool,
 }
 
 /// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox.
@@ -93,7 +92,7 @@ impl Sandbox {
     /// Restricts the calling thread and what it starts from now on, if `config` says so.
     pub(crate) fn enter(config: &Config) -> Sandbox {
         if !config.sandbox {
-            return Sandbox { in_words: "off (--no-sandbox)".to_owned(), on: false };
+            return Sandbox { in_words: "off (--no-sandbox)".to_owned() };
         }
         let rules = Rules::of(config);
         let in_words = match restrict(config, &rules) {
@@ -103,13 +102,13 @@ impl Sandbox {
                 format!("none: {error}")
             }
         };
-        Sandbox { in_words, on: true }
+        Sandbox { in_words }
     }
 
     /// Makes the sandbox complete, now that the process has all its sockets and rings: `all_threads` of it, or the calling one,
     /// make no more system calls than serving needs.
     pub(crate) fn close(&mut self, config: &Config, all_threads: bool) {
-        if self.on {
+        if config.sandbox {
             let system_calls = system_calls::enter(config, all_threads);
             self.in_words = format!("{}; {system_calls}", self.in_words);
         }
