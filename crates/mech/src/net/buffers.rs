@@ -90,7 +90,9 @@ pub enum Body {
 }
 
 impl Body {
-    pub(crate) fn len(&self) -> u64 {
+    /// How many bytes the body has.
+    #[must_use]
+    pub fn size(&self) -> u64 {
         match self {
             Body::File { len, .. } => *len,
             _ => self.in_memory().len() as u64,
@@ -129,8 +131,13 @@ impl Output {
         &self.head[self.head_sent..]
     }
 
+    /// What is left of a body in memory; nothing for a file.
+    pub(crate) fn body_in_memory_left(&self) -> &[u8] {
+        self.body.in_memory().get(self.body_sent as usize..).unwrap_or_default()
+    }
+
     pub(crate) fn body_left(&self) -> u64 {
-        self.body.len() - self.body_sent
+        self.body.size() - self.body_sent
     }
 
     pub(crate) fn is_empty(&self) -> bool {

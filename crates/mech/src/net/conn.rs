@@ -229,7 +229,7 @@ impl<'n> Conn<'n> {
             let mut output = slot.output.take().unwrap_or_else(|| inner.pool.take_output());
             let io = Io { input: slot.received(), output: &mut output.head };
             let (Answer { consumed, body, expects_input }, result) = work(io);
-            if body.len() > 0 {
+            if body.size() > 0 {
                 (output.body, output.body_sent) = (body, 0);
             }
             slot.consume(consumed, &mut inner.pool);
@@ -257,7 +257,7 @@ impl<'n> Conn<'n> {
     pub fn queue(&self, body: Body) {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index as usize];
-            if slot.output.is_some() || body.len() > 0 {
+            if slot.output.is_some() || body.size() > 0 {
                 let output = slot.output.get_or_insert_with(|| inner.pool.take_output());
                 output.body = body;
                 output.body_sent = 0;

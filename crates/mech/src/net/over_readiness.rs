@@ -475,7 +475,7 @@ fn send(
     let count = match &output.body {
         Body::None => rustix::net::send(socket, head, SendFlags::NOSIGNAL)?,
         Body::Shared(_) | Body::Made(_) => {
-            let body = &output.body.in_memory()[output.body_sent as usize..];
+            let body = output.body_in_memory_left();
             if head.is_empty() {
                 rustix::net::send(socket, body, SendFlags::NOSIGNAL)?
             } else {

@@ -15,7 +15,7 @@ use io_uring::{cqueue, opcode, squeue, types};
 use rustix::net::SocketAddrAny;
 
 use crate::key::Key;
-use crate::net::buffers::{Body, Output};
+use crate::net::buffers::Output;
 use drover_sys::ring::buffers::{BufferRing, GROUP, RingWithBuffers};
 
 /// Index of a request.
@@ -190,10 +190,7 @@ impl Sending {
     fn entry(&mut self, fd: types::Fd, flags: i32) -> squeue::Entry {
         let flags = flags | libc::MSG_NOSIGNAL;
         let head = self.output.head_left();
-        let body = match &self.output.body {
-            Body::None | Body::File { .. } => &[],
-            body => &body.in_memory()[self.output.body_sent as usize..],
-        };
+        let body = self.output.body_in_memory_left();
         let body = &body[..body.len().min(SEND_MOST)];
         if head.is_empty() || body.is_empty() {
             let bytes = if head.is_empty() { body } else { head };

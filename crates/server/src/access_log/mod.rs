@@ -232,19 +232,12 @@ fn head_and_body<'r>(output: &'r [u8], response: &'r Response) -> (&'r [u8], u64
             bytes.windows(4).position(|at| at == b"\r\n\r\n").map_or(bytes.len(), |at| at + 4);
         (&bytes[..end], (bytes.len() - end) as u64)
     };
-    let (head, behind) = match &response.body {
+    let ((head, behind), follows) = match &response.body {
         // The usual response of a short file is sent with its head from where it is kept.
-        Body::Shared(whole) if output.is_empty() => split(whole),
-        _ => split(output),
+        Body::Shared(whole) if output.is_empty() => (split(whole), 0),
+        body => (split(output), body.size()),
     };
-    let len = match (&response.parts, &response.body) {
-        (Some(parts), _) => parts.length,
-        (None, Body::Shared(body)) if !output.is_empty() => behind + body.len() as u64,
-        (None, Body::Made(body)) => behind + body.len() as u64,
-        (None, Body::File { len, .. }) => behind + len,
-        (None, _) => behind,
-    };
-    (head, len)
+    (head, response.parts.as_ref().map_or(behind + follows, |parts| parts.length))
 }
 
 impl State {

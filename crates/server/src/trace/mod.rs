@@ -116,13 +116,8 @@ impl Tracer {
     ) {
         let state = &mut *self.state.borrow_mut();
         let Some(traced) = state.traced.get_mut(key.slot as usize) else { return };
-        let (file, len) = match body {
-            Body::None => (false, 0),
-            Body::Shared(shared) => (false, shared.len() as u64),
-            Body::Made(bytes) => (false, bytes.len() as u64),
-            Body::File { len, .. } => (true, *len),
-        };
-        let bytes = bytes as u64 + len;
+        let file = matches!(body, Body::File { .. });
+        let bytes = bytes as u64 + body.size();
         traced.responses.push(Noted { start, stat, status, bytes, file });
     }
 
