@@ -91,6 +91,17 @@ pub fn make_room<T>(items: &mut Vec<T>, more: usize) -> io::Result<()> {
     without_reserve(|| items.try_reserve(more)).map_err(|_| out_of_memory())
 }
 
+/// Like [`Vec::resize`].
+///
+/// # Errors
+/// `ENOMEM`; then nothing has changed.
+#[inline]
+pub fn try_resize<T: Clone>(items: &mut Vec<T>, len: usize, value: T) -> io::Result<()> {
+    make_room(items, len.saturating_sub(items.len()))?;
+    items.resize(len, value);
+    Ok(())
+}
+
 /// `len` bytes, all of them 0.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use drover_sys::reserve::make_room;
+use drover_sys::reserve::try_resize;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -89,8 +89,7 @@ pub fn drop_cached_pages(file: BorrowedFd<'_>) -> io::Result<()> {
 /// Otherwise the error of pread(2).
 pub fn append(file: BorrowedFd<'_>, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
     let before = out.len();
-    make_room(out, len)?;
-    out.resize(before + len, 0);
+    try_resize(out, before + len, 0)?;
     let read = read_exact(file, offset, &mut out[before..]);
     if read.is_err() {
         out.truncate(before);
@@ -110,8 +109,7 @@ pub fn try_append_cached(
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     let before = out.len();
-    make_room(out, len)?;
-    out.resize(before + len, 0);
+    try_resize(out, before + len, 0)?;
     let mut into = [IoSliceMut::new(&mut out[before..])];
     let read = match rustix::io::preadv2(file, &mut into, offset, ReadWriteFlags::NOWAIT) {
         Ok(count) if count == len => return Ok(()),
@@ -156,8 +154,7 @@ pub(crate) fn append_to_end(
     const STEP: usize = 64 * 1024;
     loop {
         let before = out.len();
-        make_room(out, STEP)?;
-        out.resize(before + STEP, 0);
+        try_resize(out, before + STEP, 0)?;
         let read = rustix::io::pread(file, &mut out[before..], before as u64);
         out.truncate(before + read.unwrap_or(0));
         match read? {

@@ -200,12 +200,12 @@ impl OpenPool {
             closing: 0,
             closed_at: Instant::now(),
             closed_files: 0,
-            began: vec![None],
+            began: Vec::new(),
             closed: false,
         };
         let (threads, state) = (self.threads.max(1), Mutex::new(state));
         let shared = Arc::new(Shared { threads, state, changed: Condvar::new() });
-        start_thread(Arc::clone(&shared), 0)?;
+        add_thread(&shared, &mut lock(&shared.state))?;
         // If another worker was faster, its pool is used, and the thread of this one ends.
         if let Err(late) = self.shared.set(shared) {
             late.close_pool();

@@ -58,7 +58,7 @@ use crate::net::contract::{
     AcceptRequest, DispatchCounts, Driver, Fill, SocketOrigin, WaitTime, resume_owners,
 };
 use crate::net::slot::Slot;
-use drover_sys::reserve::make_room;
+use drover_sys::reserve::try_resize;
 
 impl CompletionDriver {
     /// Queues one request that sends `output`.
@@ -174,9 +174,7 @@ impl Driver for CompletionDriver {
     fn open(&mut self, key: Key, slot: &mut Slot, origin: SocketOrigin) -> io::Result<()> {
         let index = key.slot as usize;
         if self.states.len() <= index {
-            let more = index + 1 - self.states.len();
-            make_room(&mut self.states, more)?;
-            self.states.resize(index + 1, IDLE);
+            try_resize(&mut self.states, index + 1, IDLE)?;
         }
         match origin {
             // Not multishot: a connection with only one message then has no receive to cancel.
