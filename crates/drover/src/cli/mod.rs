@@ -116,9 +116,7 @@ fn report_parse_error(error: &clap::Error, args: &[OsString]) -> ExitCode {
             ExitCode::from(2)
         }
         _ => {
-            let mut program = Cli::command();
-            program.build();
-            complain(&mistake::in_one_line(error, &program, args));
+            complain(&mistake::in_one_line(error, Cli::command(), args));
             ExitCode::from(2)
         }
     }

@@ -29,7 +29,6 @@ use drover_server::{
 };
 use drover_sys::process::activation::passed_sockets;
 use drover_sys::socket::Address;
-use drover_sys::zone::InUrl;
 use drover_usage::{UsageError, printable};
 
 mod addresses;
@@ -575,8 +574,7 @@ fn announce(addresses: &[Address], admin: &[SocketAddr], to: Announcements) -> a
     let listening = addresses.iter().map(|address| format!("listening on {}\n", address.url()));
     let reachable = addresses.iter().filter_map(Address::ip).flat_map(reachable);
     let reachable = reachable.map(|address| format!("reachable at http://{address}\n"));
-    let status =
-        admin.iter().map(|&address| format!("status at http://{}/status\n", InUrl(address)));
+    let status = admin.iter().map(|&it| format!("status at {}/status\n", Address::Ip(it).url()));
     let lines = listening.chain(reachable).chain(status).collect::<String>();
     if to == Announcements::Stderr {
         log::write_line(lines.as_bytes());

@@ -29,7 +29,7 @@ use drover_lab::site::size_words;
 use drover_mech::files::root::Root;
 use drover_usage::{UsageError, size};
 use globset::Glob;
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
@@ -165,11 +165,9 @@ fn stop_at_signals() -> std::io::Result<Arc<AtomicBool>> {
 /// Keeps other runs out of DIR until the descriptor is closed. `None`: the file system has no locks.
 fn lock(root: &Root) -> anyhow::Result<Option<OwnedFd>> {
     let dir = root.path().display();
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::openat(root.directory(), c".", flags, Mode::empty());
-    let folder = folder.with_context(|| format!("DIR {dir} cannot be read"))?;
+    let folder = root.open_file(b"").with_context(|| format!("DIR {dir} cannot be read"))?.fd;
     match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(folder)),
+        Ok(()) => Ok(Some(folder.into())),
         Err(Errno::WOULDBLOCK) => {
             bail!("another 'drover compress' works on {dir}: run it again when that has ended")
         }

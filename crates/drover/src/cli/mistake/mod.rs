@@ -17,13 +17,15 @@ pub(super) use other_tools::key_hint;
 
 /// What clap says of the command line `args` as one line (clap has paragraphs: what is wrong, possible values, a
 /// tip). A hint names only flags that exist and that help shows: flags of the command itself, or of the command that
-/// has a flag of that name. `program` is built: its commands have the flags that all commands have.
-pub(super) fn in_one_line(error: &clap::Error, program: &Command, args: &[OsString]) -> String {
-    let (command, path) = command_of(program, args);
+/// has a flag of that name.
+pub(super) fn in_one_line(error: &clap::Error, mut program: Command, args: &[OsString]) -> String {
+    // Gives each command the flags that all commands have.
+    program.build();
+    let (command, path) = command_of(&program, args);
     let face = Face::of(&path);
     let hint = one_dash(command, face, args)
         .or_else(|| hint(error, command, face))
-        .or_else(|| elsewhere(error, program));
+        .or_else(|| elsewhere(error, &program));
     format!("{}; see '{path} --help'", joined(sentences(error).into_iter().chain(hint)))
 }
 
@@ -154,9 +156,7 @@ mod tests {
         let args: Vec<OsString> =
             shlex::split(command).unwrap().into_iter().map(OsString::from).collect();
         let error = Cli::try_parse_from(&args).unwrap_err();
-        let mut program = Cli::command();
-        program.build();
-        in_one_line(&error, &program, &args)
+        in_one_line(&error, Cli::command(), &args)
     }
 
     #[track_caller]

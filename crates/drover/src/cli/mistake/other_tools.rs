@@ -222,20 +222,18 @@ pub(super) fn hint(command: &Command, face: Face, word: &str) -> Option<String> 
     let word = word.replace('_', "-");
     let is_word = |words: &str| words.split(' ').any(|it| it == word);
     let (_, hint) = face.words().iter().find(|(words, _)| is_word(words))?;
-    let has = |flag: &str| flag == "help" || names_of(command).any(|it| it == flag);
+    let has = |flag: &str| names_of(command).any(|it| it == flag);
     flags(hint).all(has).then(|| (*hint).to_owned())
 }
 
-/// The end of the message for a key of a server's configuration file that sets no flag. Empty: nothing is known of it.
+/// What a key of a server's configuration file that sets no flag is meant to be. `None`: nothing is known of it.
 pub(in crate::cli) fn key_hint<'n>(
     command: &Command,
     key: &str,
     keys: impl IntoIterator<Item = &'n str>,
-) -> String {
-    if let Some(hint) = hint(command, Face::Serve, &format!("--{key}")) {
-        return format!("; {hint}");
-    }
-    near(key, keys).map_or_else(String::new, |key| format!("; the nearest is '{key}'"))
+) -> Option<String> {
+    hint(command, Face::Serve, &format!("--{key}"))
+        .or_else(|| near(key, keys).map(|key| format!("the nearest is '{key}'")))
 }
 
 /// The names of the flags that a hint names for the command itself: outside of quotes.
@@ -265,14 +263,15 @@ mod tests {
 
     fn all() -> impl Iterator<Item = (&'static str, Command, Words)> {
         let serve = ("serve", SERVE);
-        [serve, ("load", LOAD), ("lab run", LAB)]
-            .into_iter()
-            .flat_map(|(path, words)| words.iter().map(move |words| (path, command(path), *words)))
+        [serve, ("load", LOAD), ("lab run", LAB)].into_iter().flat_map(|(path, words)| {
+            let command = command(path);
+            words.iter().map(move |words| (path, command.clone(), *words))
+        })
     }
 
     #[track_caller]
     fn has(command: &Command, flag: &str, hint: &str) {
-        let found = names_of(command).any(|it| it == flag) || ["help", "version"].contains(&flag);
+        let found = names_of(command).any(|it| it == flag);
         assert!(found, "'{}' has no --{flag}: {hint}", command.get_name());
     }
 

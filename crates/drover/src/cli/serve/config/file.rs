@@ -238,15 +238,13 @@ fn unknown(command: &Command, key: &str) -> String {
         return format!("'{key}' is for all hosts: it stands above the first [[{HOST}]]");
     }
     match mistake::key_hint(command, key, known) {
-        hint if command.get_name() == HOST && hint.is_empty() => {
+        Some(hint) => format!("there is no key '{key}'; {hint}"),
+        None if command.get_name() == HOST => {
             format!(
                 "there is no key '{key}': a host has a name, a root, and flags about files and responses"
             )
         }
-        hint if hint.is_empty() => {
-            format!("there is no key '{key}': keys are the flags of 'drover serve --help'")
-        }
-        hint => format!("there is no key '{key}'{hint}"),
+        None => format!("there is no key '{key}': keys are the flags of 'drover serve --help'"),
     }
 }
 
