@@ -14,7 +14,7 @@ use crate::framing::{Delimiters, Stated, Version};
 /// The longest head a response may have, in bytes. It may have as many fields as fit.
 pub const MAX_HEAD: usize = 64 << 10;
 
-/// As many fields are read without an allocation.
+/// Heads with up to this many fields are parsed without an allocation.
 const USUAL_FIELDS: usize = 100;
 
 /// How a response's body is delimited (RFC 9112 section 6.3).
@@ -123,40 +123,34 @@ impl std::error::Error for BadResponse {}
 pub fn parse(input: &[u8], request_was_head: bool) -> Result<Option<ResponseHead>, BadResponse> {
     let window = &input[..input.len().min(MAX_HEAD)];
     let mut room = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
-    let parsed = match read(window, request_was_head, &mut room) {
-        Err(Fault::Syntax(error)) => read_unusual(window, request_was_head, error),
-        parsed => parsed,
-    };
+    let parsed = read(window, request_was_head, &mut room)
+        .or_else(|error| read_unusual(window, request_was_head, error));
     match parsed {
-        Ok(None) if input.len() >= MAX_HEAD => Err(BadResponse::HeadTooLong),
-        Ok(head) => Ok(head),
-        Err(Fault::Syntax(error)) => Err(kind_of(error, window)),
-        Err(Fault::Meaning(bad)) => Err(bad),
+        Ok(Ok(None)) if input.len() >= MAX_HEAD => Err(BadResponse::HeadTooLong),
+        Ok(head) => head,
+        Err(error) => Err(kind_of(error, window)),
     }
 }
 
-/// Why a head was not read.
-enum Fault {
-    Syntax(httparse::Error),
-    Meaning(BadResponse),
-}
+/// A head whose lines could be read; `None`: more bytes are needed. The error is in what the lines mean.
+type ReadHead = Result<Option<ResponseHead>, BadResponse>;
 
 /// Reads the head if it has at most as many fields as there is `room` for.
 fn read<'i>(
     window: &'i [u8],
     request_was_head: bool,
     room: &mut [MaybeUninit<httparse::Header<'i>>],
-) -> Result<Option<ResponseHead>, Fault> {
+) -> Result<ReadHead, httparse::Error> {
     let mut head = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default()
         .allow_obsolete_multiline_headers_in_responses(true)
         .parse_response_with_uninit_headers(&mut head, window, room);
-    match parsed.map_err(Fault::Syntax)? {
+    Ok(match parsed? {
         httparse::Status::Complete(head_len) => {
-            interpret(&head, head_len, request_was_head).map(Some).map_err(Fault::Meaning)
+            interpret(&head, head_len, request_was_head).map(Some)
         }
         httparse::Status::Partial => Ok(None),
-    }
+    })
 }
 
 /// Reads a head again that has many fields or a later minor version, after the `error` that it gave.
@@ -165,14 +159,14 @@ fn read_unusual(
     window: &[u8],
     request_was_head: bool,
     error: httparse::Error,
-) -> Result<Option<ResponseHead>, Fault> {
+) -> Result<ReadHead, httparse::Error> {
     let window = match error {
         httparse::Error::TooManyHeaders => Cow::Borrowed(window),
         httparse::Error::Version => match as_http_1_1(window) {
             Some(window) => Cow::Owned(window),
-            None => return Err(Fault::Syntax(error)),
+            None => return Err(error),
         },
-        _ => return Err(Fault::Syntax(error)),
+        _ => return Err(error),
     };
     let lines = window.iter().filter(|byte| **byte == b'\n').count();
     read(&window, request_was_head, &mut vec![MaybeUninit::uninit(); lines])
@@ -180,12 +174,10 @@ fn read_unusual(
 
 /// A copy of a head of HTTP/1.2 to HTTP/1.9 with the version HTTP/1.1, the latest that is known here.
 fn as_http_1_1(window: &[u8]) -> Option<Vec<u8>> {
-    let minor = window.len() - without_empty_lines(window).len() + "HTTP/1.".len();
-    if !window[..minor.min(window.len())].ends_with(b"HTTP/1.") {
-        return None;
-    }
+    let head = without_empty_lines(window);
+    head.strip_prefix(b"HTTP/1.")?.first().filter(|digit| digit.is_ascii_digit())?;
     let mut copy = window.to_vec();
-    *copy.get_mut(minor).filter(|digit| digit.is_ascii_digit())? = b'1';
+    copy[window.len() - head.len() + "HTTP/1.".len()] = b'1';
     Some(copy)
 }
 
