@@ -46,6 +46,8 @@ pub mod input;
 pub mod output;
 pub mod plan;
 pub mod run;
+#[cfg(test)]
+mod testing;
 
 use std::time::SystemTime;
 

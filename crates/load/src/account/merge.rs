@@ -218,15 +218,9 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
     sum.requests += other.requests;
     sum.replies += other.replies;
     sum.in_flight += other.in_flight;
-    for (status, count) in other.status {
-        *sum.status.entry(status).or_default() += count;
-    }
-    for (status, count) in other.unexpected_status {
-        *sum.unexpected_status.entry(status).or_default() += count;
-    }
-    for (kind, count) in other.protocol_errors {
-        *sum.protocol_errors.entry(kind).or_default() += count;
-    }
+    add_counts(&mut sum.status, other.status);
+    add_counts(&mut sum.unexpected_status, other.unexpected_status);
+    add_counts(&mut sum.protocol_errors, other.protocol_errors);
     sum.late_starts = known(sum.late_starts, other.late_starts);
     sum.unsent = known(sum.unsent, other.unsent);
     sum.interrupted |= other.interrupted;
@@ -284,9 +278,14 @@ fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     if a.is_none() && b.is_none() { None } else { Some(a.unwrap_or(0) + b.unwrap_or(0)) }
 }
 
+fn add_counts(sum: &mut BTreeMap<String, u64>, other: BTreeMap<String, u64>) {
+    for (key, count) in other {
+        *sum.entry(key).or_default() += count;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
     use proptest::prelude::*;
@@ -294,45 +293,33 @@ mod tests {
     use super::*;
     use crate::account::counts::{Account, RequestFailure, record};
     use crate::plan::options::{LoadOptions, LoadPlan};
-    use crate::plan::request::{RequestContent, RequestTemplate};
     use crate::plan::shape::{Arrivals, Rate, Schedule, Unit};
     use crate::run::coordinator::LoadRun;
+    use crate::testing;
 
     const WINDOW: Duration = Duration::from_millis(5500);
 
     /// The plan of a run of four times 25 requests per second, or of one of the four.
     fn plan(open_loop: bool, process: Option<u32>) -> LoadPlan {
-        let url = "http://127.0.0.1:9/".parse().unwrap();
         let schedule = Schedule {
             rate: Rate::Constant(100.0),
             arrivals: Arrivals::Constant,
             unit: Unit::Request,
         };
-        let asked = vec![RequestTemplate { url, content: Arc::new(RequestContent::default()) }];
         LoadPlan::new(LoadOptions {
             connections: 4,
             schedule: open_loop.then_some(schedule),
             duration: Some(WINDOW),
             processes: if process.is_some() { 4 } else { 1 },
             process,
-            ..LoadOptions::new(asked, drover_mech::mechanisms::auto_of_readiness().unwrap())
+            ..testing::options()
         })
         .unwrap()
     }
 
     fn result(plan: &LoadPlan, account: Account) -> LoadResult {
         let begun = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-        let run = LoadRun {
-            account,
-            begun: Some(begun),
-            window: WINDOW,
-            cpu: Duration::from_secs(1),
-            busiest: 0.5,
-            delay: Duration::ZERO,
-            watched: Default::default(),
-            interrupted: false,
-            all_lost: false,
-        };
+        let run = LoadRun { begun: Some(begun), ..testing::run(account, WINDOW) };
         LoadResult::new(plan, begun, run)
     }
 

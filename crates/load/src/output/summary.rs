@@ -24,12 +24,11 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The addresses that connections went to, as far as the target does not name them.
+/// The connected addresses that the target does not already show.
 fn addresses(result: &LoadResult) -> String {
     let is_new = |address: &&str| {
-        let is_named = |host: &str| result.target.contains(&format!("//{host}"));
         let short = address.trim_end_matches(":80");
-        !address.starts_with("unix:") && !is_named(address) && !is_named(short)
+        !address.starts_with("unix:") && !result.target.contains(&format!("//{short}"))
     };
     let new: Vec<&str> = result.addresses.iter().map(String::as_str).filter(is_new).collect();
     if new.is_empty() { String::new() } else { format!(" at {}", new.join(", ")) }
@@ -58,15 +57,14 @@ fn print_rates(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
 /// Writes the distributions of times, all in one unit.
 fn print_times(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     // Where nearly all responses come in one piece, the first byte and the last byte come together.
-    let pieces = result.transfer_us.as_ref().is_some_and(|transfer| transfer.p99 > 0.0);
-    let in_pieces = |times: &'static str, row| (times, if pieces { row } else { None });
+    let transfer = result.transfer_us.as_ref().filter(|transfer| transfer.p99 > 0.0);
     let scheduled = result.offered_rate.and(result.latency_us.as_ref());
     let sending = if scheduled.is_some() { "from sending" } else { "latency" };
     let rows = [
         ("from schedule", scheduled),
         (sending, result.service_us.as_ref()),
-        in_pieces("first byte", result.first_byte_us.as_ref()),
-        in_pieces("transfer", result.transfer_us.as_ref()),
+        ("first byte", transfer.and(result.first_byte_us.as_ref())),
+        ("transfer", transfer),
         ("connect", result.connect_us.as_ref()),
     ];
     let rows: Vec<_> = rows.into_iter().filter_map(|(name, row)| Some((name, row?))).collect();
@@ -195,33 +193,22 @@ fn size(bytes: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::account::counts::{Account, RequestFailure, record};
     use crate::plan::options::{LoadOptions, LoadPlan};
-    use crate::plan::request::{RequestContent, RequestTemplate};
     use crate::plan::shape::Schedule;
     use crate::run::coordinator::LoadRun;
+    use crate::testing;
 
     /// The lines of the summary of a run of two seconds that counted `account`.
     fn lines(schedule: Option<Schedule>, mut account: Account) -> Vec<String> {
         account.conclude();
-        let url = "http://127.0.0.1:9/".parse().unwrap();
-        let asked = vec![RequestTemplate { url, content: Arc::new(RequestContent::default()) }];
-        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
-        let options = LoadOptions { schedule, ..LoadOptions::new(asked, mechanism) };
+        let options = LoadOptions { schedule, ..testing::options() };
         let run = LoadRun {
-            account,
             begun: Some(SystemTime::UNIX_EPOCH),
-            window: Duration::from_secs(2),
-            cpu: Duration::from_secs(1),
-            busiest: 0.5,
-            delay: Duration::ZERO,
-            watched: Default::default(),
-            interrupted: false,
-            all_lost: false,
+            ..testing::run(account, Duration::from_secs(2))
         };
         let plan = LoadPlan::new(options).unwrap();
         let mut out = Vec::new();

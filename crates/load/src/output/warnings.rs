@@ -31,14 +31,14 @@ impl Warnings {
     /// What says that the generator, not the server, was the limit.
     fn of_the_generator(&mut self, plan: &LoadPlan, run: &LoadRun, shares_cpus: bool) {
         let LoadRun { account, busiest, delay, watched, .. } = run;
+        let relief = relief(plan, shares_cpus);
         self.add(
             *busiest > SATURATED,
             format!(
                 "the generator was the bottleneck: a thread had work for {:.0} % of the window and its \
-                 threads waited {:.2} s for a CPU; {}",
+                 threads waited {:.2} s for a CPU; {relief}",
                 busiest * 100.0,
                 delay.as_secs_f64(),
-                relief(plan, shares_cpus),
             ),
         );
         self.add(
@@ -52,20 +52,18 @@ impl Warnings {
         self.add(
             account.late_starts * 1000 > account.scheduled,
             format!(
-                "{} requests started more than 1 ms late by the generator's own fault; {}; --spin \
+                "{} requests started more than 1 ms late by the generator's own fault; {relief}; --spin \
                  3ms helps where nothing else runs",
                 account.late_starts,
-                relief(plan, shares_cpus),
             ),
         );
         self.add(
             account.late_reads * 1000 > account.responses,
             format!(
                 "{} responses were read more than 1 ms late, by up to {:.1} ms, because the generator \
-                 was busy with others; {}",
+                 was busy with others; {relief}",
                 account.late_reads,
                 account.latest_read.as_secs_f64() * 1e3,
-                relief(plan, shares_cpus),
             ),
         );
     }
@@ -171,30 +169,20 @@ fn relief(plan: &LoadPlan, shares_cpus: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
     use crate::account::counts::Account;
     use crate::plan::options::LoadOptions;
-    use crate::plan::request::{RequestContent, RequestTemplate};
     use crate::plan::shape::Schedule;
+    use crate::testing;
 
     fn of_a_saturated_run(schedule: Option<Schedule>, shares_cpus: bool) -> String {
-        let url = "http://127.0.0.1:9/".parse().unwrap();
-        let asked = vec![RequestTemplate { url, content: Arc::new(RequestContent::default()) }];
-        let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
-        let options = LoadOptions { schedule, ..LoadOptions::new(asked, mechanism) };
+        let options = LoadOptions { schedule, ..testing::options() };
         let run = LoadRun {
-            account: Account::new(),
-            begun: None,
-            window: Duration::from_secs(1),
-            cpu: Duration::from_secs(1),
             busiest: 0.97,
             delay: Duration::from_millis(250),
-            watched: Default::default(),
-            interrupted: false,
-            all_lost: false,
+            ..testing::run(Account::new(), Duration::from_secs(1))
         };
         warnings(&LoadPlan::new(options).unwrap(), &run, shares_cpus).join("\n")
     }

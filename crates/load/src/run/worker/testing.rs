@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::plan::options::{LoadOptions, LoadPlan};
-use crate::plan::request::RequestTemplate;
 use crate::plan::shape::{Arrivals, LoadShare, Rate, Schedule, Starts, Unit};
 
 /// The schedule of one worker alone.
@@ -14,8 +13,6 @@ pub(super) fn starts(plan: &LoadPlan) -> Starts {
 
 /// Two connections, for a thousand requests over a second.
 pub(super) fn options() -> LoadOptions {
-    let url = "http://127.0.0.1:9/".parse().unwrap();
-    let asked = vec![RequestTemplate { url, content: Default::default() }];
     LoadOptions {
         connections: 2,
         schedule: Some(Schedule {
@@ -25,6 +22,6 @@ pub(super) fn options() -> LoadOptions {
         }),
         duration: Some(Duration::from_secs(1)),
         timeout: Duration::from_secs(1),
-        ..LoadOptions::new(asked, drover_mech::mechanisms::auto_of_readiness().unwrap())
+        ..crate::testing::options()
     }
 }
