@@ -6,7 +6,7 @@
 //! connections of a run go to one address as long as it works.
 
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,7 +14,7 @@ use anyhow::bail;
 use drover_sys::socket::Address;
 use drover_usage::UsageError;
 
-use crate::plan::sources::Sources;
+use crate::plan::sources::{Sources, check_is_own};
 use crate::plan::target::Url;
 
 /// The most addresses of a host that are tried.
@@ -155,8 +155,7 @@ impl Endpoints {
     pub(crate) fn is_on_this_machine(&self) -> bool {
         match self.current() {
             Address::Unix(_) => true,
-            // Only own addresses can be bound, and UDP takes no port of TCP's.
-            Address::Ip(to) => to.ip().is_loopback() || UdpSocket::bind((to.ip(), 0)).is_ok(),
+            Address::Ip(to) => to.ip().is_loopback() || check_is_own(to.ip()).is_ok(),
         }
     }
 

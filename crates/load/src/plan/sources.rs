@@ -1,7 +1,7 @@
 //! From which local addresses connections come.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -160,6 +160,11 @@ impl std::ops::Deref for SourceList {
     }
 }
 
+/// Fails unless `address` is one of this machine's: no other can be bound. UDP takes no port of TCP's.
+pub(super) fn check_is_own(address: IpAddr) -> io::Result<()> {
+    UdpSocket::bind((address, 0)).map(drop)
+}
+
 impl std::str::FromStr for SourceList {
     type Err = String;
 
@@ -168,9 +173,8 @@ impl std::str::FromStr for SourceList {
         for part in text.split(',') {
             expand(part.trim(), &mut addresses)?;
         }
-        // Binding needs no port of TCP's that way, and tells whether the address is ours.
         for address in &addresses {
-            std::net::UdpSocket::bind((*address, 0))
+            check_is_own(*address)
                 .map_err(|error| format!("{address} is no address of this machine ({error})"))?;
         }
         Ok(SourceList { addresses, ports: None })

@@ -77,8 +77,9 @@ impl Link<'_, '_> {
                 endpoints.tell_failure(told, place, &error);
             }
             let this = RequestFailure::of_connect(&error);
-            let is_decisive = class.is_none() || !first.has_worked;
-            class = if is_decisive { Some(this) } else { class };
+            if class.is_none() || !first.has_worked {
+                class = Some(this);
+            }
             if turn == 0 && first.has_worked && this == RequestFailure::ConnectTimeout {
                 endpoints.was_too_slow(place);
                 break;
