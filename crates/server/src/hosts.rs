@@ -195,7 +195,8 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
-/// A host without the zone of a link-local address, which some clients send although it is theirs alone (RFC 6874 section 4).
+/// Removes the zone of a link-local address. Some clients send it, although it means something on their machine only (RFC 6874
+/// section 4).
 fn without_zone(host: &mut [u8]) -> &mut [u8] {
     match host.iter().position(|&byte| byte == b'%') {
         Some(at) if host.starts_with(b"[") && host.ends_with(b"]") => {

@@ -592,7 +592,7 @@ fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
         return Vec::new();
     }
     let interfaces = drover_sys::socket::interface_addresses().unwrap_or_else(|error| {
-        // The unit of deploy/ forbids it: nobody types URLs there.
+        // The systemd unit in deploy/ blocks the call. Nobody types URLs of a service, so there is no warning.
         if error.kind() != io::ErrorKind::Unsupported {
             warn!("cannot list the addresses of the interfaces: {error}");
         }

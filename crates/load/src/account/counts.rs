@@ -198,7 +198,7 @@ pub(crate) struct Account {
     /// Responses by status code, which has three digits.
     pub(crate) statuses: Box<[u64; 1000]>,
     pub(crate) errors: Errors,
-    /// Of the first attempt to connect that failed: host, addresses, and what the kernel said of each.
+    /// The first attempt to connect that failed: host, each address tried, and its error.
     pub(crate) connect_error: Option<String>,
     /// Requests that waited, past their intended start, until a connection was free.
     pub(crate) waited: u64,

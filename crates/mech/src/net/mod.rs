@@ -365,7 +365,7 @@ impl Net {
         let key = inner.take_slot();
         let mut opened = inner.open(key, socket, origin);
         if reserve::is_in_use() && reserve::take_need() {
-            // What is there already goes before what comes.
+            // Memory is short: refuse the new connection, and keep those that are there.
             opened = Err(reserve::out_of_memory());
         }
         if let Err(error) = opened {

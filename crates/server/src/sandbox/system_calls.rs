@@ -5,8 +5,8 @@
 //! only a start needs, such as making sockets and rings, is not on the list. io_uring_enter(2) is on it for a ring that is
 //! there, and such a ring takes no requests but those of its parts ([`drover_sys::ring`]).
 //!
-//! The kernel knows which calls a filter allows whatever their arguments are, and does not run the filter for them
-//! (Linux 5.11). So the calls of a request have no conditions.
+//! The kernel does not run the filter for calls that it allows with any arguments (Linux 5.11). That is why the
+//! calls of a request have no conditions.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;

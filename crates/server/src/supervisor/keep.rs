@@ -583,8 +583,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until those retired workers accept no more connections whose configuration `must_leave`. They may have retired long
-    /// ago, and not have heard of it yet.
+    /// Waits until the retired workers whose configuration `must_leave` stop accepting. A worker may have been told long ago
+    /// and not have read the message yet.
     ///
     /// # Errors
     /// The server is to stop, so that nobody waits for the sockets.

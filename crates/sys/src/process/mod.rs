@@ -86,7 +86,7 @@ fn no_thread(error: io::Error) -> io::Error {
         io::ErrorKind::OutOfMemory => "raise the limit of memory ('ulimit -v', 'ulimit -d')",
         _ => "raise 'ulimit -u', or what the container may have (pids.max)",
     };
-    // For whoever wants to try again later, the cause is the same.
+    // Always `WouldBlock`: callers try again later, whatever the cause.
     io::Error::new(io::ErrorKind::WouldBlock, format!("cannot start a thread: {error}; {remedy}"))
 }
 

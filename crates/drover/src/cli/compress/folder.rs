@@ -124,7 +124,8 @@ impl Folder {
             Err(Errno::LOOP) => {}
             opened => return Ok(opened?),
         }
-        // The kernel holds a link to the root only on a way that begins at the root, which is by names.
+        // Only a lookup that starts at the root keeps a link beneath it. The path may lead to another folder by now, so
+        // that the result is compared with the name in this folder.
         let target = root.open_file(path)?;
         if FileId::of(&target.fd)? != FileId::of(open(OFlags::PATH | OFlags::CLOEXEC)?)? {
             return Err(Errno::NOENT.into());
@@ -197,9 +198,9 @@ fn replaced(name: &[u8]) -> io::Error {
     io::Error::other(format!("somebody has put another file at '{name}' meanwhile; run it again"))
 }
 
-/// Whether one of a folder's users may be given what stands under a name there: `owner` of the new file, by the kernel's
-/// rule for the sticky bit, and `user` of this process, who is asked about his own files only if he is not root, as root
-/// has files everywhere.
+/// Whether an entry of a folder may be replaced. In a sticky folder only the owner of the folder or of the entry may: the new
+/// file's `owner` must be one of them, or the `user` of this process if that is not root. Being root does not count, since root
+/// could replace anything.
 fn replaceable(folder_mode: u32, [owner, user]: [u32; 2], [folder, entry]: [u32; 2]) -> bool {
     let is_sticky = Mode::from_raw_mode(folder_mode).contains(Mode::SVTX);
     let may = |user: u32| user == folder || user == entry;

@@ -3,8 +3,8 @@
 /// Words of this many letters may have two errors.
 const LONG: usize = 8;
 
-/// The name that the user probably meant: one typing error away, or two if both words are long. Nobody mistypes the
-/// first letter of a word unseen, and of two letters nothing can be said.
+/// The name that the user probably meant: one typing error away, or two if both words are long. The first letter must
+/// match, since people notice a wrong one. Words of one or two letters are too short to guess.
 pub(super) fn near<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let word = word.to_lowercase().replace('_', "-");
     let distance = |name: &str| strsim::damerau_levenshtein(&word, name);

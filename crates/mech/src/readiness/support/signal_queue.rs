@@ -412,8 +412,8 @@ fn arm(fd: BorrowedFd<'_>, parity: usize) -> io::Result<()> {
     // SAFETY: F_SETSIG takes an integer.
     syscall!(fcntl(fd.as_raw_fd(), F_SETSIG, number(parity)))?;
     let flags = fcntl_getfl(fd)?;
-    // The flag belongs to the open file, which a process that was killed may have shared. As long as it is set, signals
-    // tell the descriptor's number in that process.
+    // The flag belongs to the open file, which a process that was killed may have shared. While it stays set, signals
+    // carry the descriptor number that the file had in that process.
     if flags.contains(OFlags::ASYNC) {
         fcntl_setfl(fd, flags - OFlags::ASYNC)?;
     }
