@@ -1,20 +1,20 @@
 //! Addresses with a zone: `[fe80::1%lo]:8080`. The zone says where to listen, and nothing that goes over the network has it.
 
 use std::process::{Command, Stdio};
-use std::thread;
 
 use drover_mech::accept;
 use nix::sched::{CloneFlags, unshare};
 
-use crate::harness::{Server, Site, drover, request};
+use crate::harness::{Server, Site, drover};
+use crate::hosts::request_to;
 
 /// The forms of one zone: a name or a number, as people and as URLs write it (RFC 9844, RFC 6874).
 const ZONES: [&str; 4] = ["%lo", "%25lo", "%1", "%251"];
 
 /// Runs `test` in a network namespace of its own, whose loopback interface has the address fe80::1. Servers that the
 /// test starts are there too.
-fn with_link_local_address(test: impl FnOnce() + Send) {
-    let set_up = || {
+fn with_link_local_address(test: impl Fn() + Sync) {
+    let set_up = || -> Result<(), String> {
         unshare(CloneFlags::CLONE_NEWNET).map_err(|error| format!("unshare(2): {error}"))?;
         for command in ["link set lo up", "addr add fe80::1/64 dev lo nodad"] {
             let output = Command::new("ip").args(command.split(' ')).output();
@@ -25,13 +25,11 @@ fn with_link_local_address(test: impl FnOnce() + Send) {
         }
         Ok(())
     };
-    // A thread that has another namespace keeps it.
-    let tested = thread::scope(|scope| scope.spawn(|| set_up().map(|()| test())).join());
-    match tested {
-        Ok(Ok(())) => {}
-        Ok(Err(why)) => drover_testing::skip!("no link-local address to listen on: {why}"),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+    // On a thread of its own, which keeps the namespace.
+    drover_testing::side_by_side(&[()], |()| match set_up() {
+        Ok(()) => test(),
+        Err(why) => drover_testing::skip!("no link-local address to listen on: {why}"),
+    });
 }
 
 fn site() -> Site {
@@ -95,12 +93,12 @@ fn the_address_is_printed_as_a_url_has_it_and_no_response_has_the_zone() {
             (format!("[fe80::2%25lo]:{port}"), "hello"),
         ] {
             let mut client = server.connect();
-            client.send(format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            client.send(request_to(&host, "/a", ""));
             assert_eq!(client.reply().is(200).text(), body);
         }
         for (path, location) in [("/folder", "/folder/"), ("/old", "/new")] {
             let mut client = server.connect();
-            client.send(request("GET", path, &[]).replace("Host: test", "Host: [fe80::9%25lo]"));
+            client.send(request_to("[fe80::9%25lo]", path, ""));
             let reply = client.reply().is(301);
             assert_eq!(reply.field("Location"), Some(location));
         }
