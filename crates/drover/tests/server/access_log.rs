@@ -373,12 +373,15 @@ fn the_file_is_opened_anew_at_sighup_and_no_line_is_lost() {
             ask(10);
             fs::rename(&log, at(&format!("old{round}"))).unwrap();
             signal("HUP", server.process());
-            let has_it_open = |process: u32| {
+            // A worker has the new file as soon as it is told, and closes the old one when it writes there no more.
+            let has_changed = |process: u32| {
                 let open = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
-                open.filter_map(|it| fs::read_link(it.path()).ok()).any(|it| it == at("log"))
+                let open = open.filter_map(|it| fs::read_link(it.path()).ok());
+                let open: Vec<_> = open.collect();
+                open.contains(&at("log")) && !open.contains(&at(&format!("old{round}")))
             };
             wait_until("all write to the new file", || {
-                server.children().into_iter().all(has_it_open)
+                server.children().into_iter().all(has_changed)
             });
         }
         ask(10);

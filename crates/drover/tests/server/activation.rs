@@ -142,8 +142,7 @@ fn a_stop_during_the_start_loses_no_request() {
             let mut client = Client::connect(socket.local_addr().unwrap());
             client.get("/a").is(200);
             server.terminate();
-            while client.get("/a").is(200).field("Connection") != Some("close") {}
-            client.expect_end();
+            client.get_until_it_closes("/a");
             assert!(server.exit_status().success(), "{} {flags:?}", mechanism.name);
         }
     });

@@ -94,16 +94,14 @@ impl Server {
             .map(|_| {
                 let mut line = String::new();
                 stdout.read_line(&mut line).unwrap();
-                let address = line.strip_prefix("listening on http://");
-                let said = |log: &mut Option<std::process::ChildStderr>| {
-                    log.take().map(|mut log| {
-                        let mut text = String::new();
-                        let _ = log.read_to_string(&mut text);
-                        text
-                    })
-                };
-                let address = address.unwrap_or_else(|| {
-                    panic!("first line: {line:?}, and on stderr {:?}", said(&mut child.stderr))
+                let address = line.strip_prefix("listening on http://").unwrap_or_else(|| {
+                    // stderr ends when the process does. Where there is no line, it is about to.
+                    if !line.is_empty() {
+                        let _ = child.kill();
+                    }
+                    let mut log = String::new();
+                    let _ = child.stderr.as_mut().map(|it| it.read_to_string(&mut log));
+                    panic!("first line: {line:?}, and on stderr {log:?}")
                 });
                 socket_address(address.trim())
             })
@@ -518,6 +516,14 @@ impl Client {
     pub(crate) fn expect_end(&mut self) {
         let (bytes, end) = self.drain();
         assert!(end.is_ok() && bytes == 0, "{bytes} bytes, then {end:?}");
+    }
+
+    /// Asks until the server says that it closes the connection, and asserts that it does.
+    #[track_caller]
+    pub(crate) fn get_until_it_closes(&mut self, target: &str) {
+        let closes = |reply: Reply| reply.is(200).field("Connection") == Some("close");
+        wait_until("the server closes the connection", || closes(self.get(target)));
+        self.expect_end();
     }
 }
 

@@ -1,8 +1,6 @@
 //! What a worker can do that was broken into. A debugger makes system calls in its place (ptrace(2)).
 
 use std::fs;
-use std::io::BufRead;
-use std::process::Stdio;
 
 use nix::errno::Errno;
 use nix::libc::{self, c_long, user_regs_struct};
@@ -12,7 +10,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::hanging::thread_of;
-use crate::harness::{Server, Site, drover, on_every_mechanism};
+use crate::harness::{Server, Site, on_every_mechanism};
+use crate::sandbox::{serve, told};
 
 /// What the kernel answers in place of a call that the filter does not allow.
 const FILTERED: i64 = -(libc::ENOSYS as i64);
@@ -220,20 +219,13 @@ const LAST: c_long = 512;
 
 /// How many calls are allowed, as the log says. `None`: this kernel filters none, which is noted.
 fn allowed(server: &mut Server) -> Option<usize> {
-    let mut log = server.stderr().lines().map(Result::unwrap);
-    let line = log.find(|line| line.contains("sandbox: ")).unwrap();
+    let line = told(server);
     let (_, told) = line.split_once("; seccomp: ").unwrap();
     let count = told.strip_suffix(" system calls").and_then(|count| count.parse().ok());
     if count.is_none() {
         drover_testing::skip!("seccomp: {told}");
     }
     count
-}
-
-fn serve(site: &Site, flags: &[&str]) -> Server {
-    let mut command = drover();
-    command.arg("serve").arg(site.path()).args(flags).stderr(Stdio::piped());
-    Server::start(command, 1)
 }
 
 /// Walks every call with arguments that mean nothing, and those that serve an attacker.
@@ -257,7 +249,7 @@ fn a_hijacked_worker_makes_the_calls_of_serving_and_no_others_on_every_mechanism
     on_every_mechanism(|mechanism| {
         let site = Site::new();
         site.file("a", "still here");
-        let mut server = serve(&site, &["--dispatch", mechanism.name, "--workers", "1"]);
+        let mut server = serve(site.path(), &["--dispatch", mechanism.name, "--workers", "1"]);
         let Some(allowed) = allowed(&mut server) else { return };
         assert_eq!(server.get("/a").is(200).text(), "still here");
         walk(thread_of(server.worker_process()), allowed);
@@ -267,7 +259,8 @@ fn a_hijacked_worker_makes_the_calls_of_serving_and_no_others_on_every_mechanism
 
 #[test]
 fn a_hijacked_process_of_admin_makes_no_other_calls_either() {
-    let mut server = serve(&Site::new(), &["--admin", "127.0.0.1:0"]);
+    let site = Site::new();
+    let mut server = serve(site.path(), &["--admin", "127.0.0.1:0"]);
     let Some(allowed) = allowed(&mut server) else { return };
     let process = server.admin_process();
     let filters = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
@@ -279,7 +272,8 @@ fn a_hijacked_process_of_admin_makes_no_other_calls_either() {
 /// So that the walk proves something: without the sandbox these calls are made.
 #[test]
 fn without_the_sandbox_a_hijacked_worker_makes_sockets_and_runs_programs() {
-    let server = serve(&Site::new(), &["--no-sandbox", "--workers", "1"]);
+    let site = Site::new();
+    let server = serve(site.path(), &["--no-sandbox", "--workers", "1"]);
     let Some(hijacked) = Hijacked::stop(thread_of(server.worker_process())) else { return };
     let domain = libc::AF_INET as u64;
     let socket = hijacked.call(libc::SYS_socket, &[domain, libc::SOCK_STREAM as u64, 0]);

@@ -13,9 +13,9 @@ use drover_testing::side_by_side;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
 
+use crate::admin::metrics;
 use crate::harness::{
-    Client, PATIENCE, Server, Site, many_connections, request, signal, usable_mechanisms,
-    wait_until,
+    PATIENCE, Server, Site, many_connections, request, signal, usable_mechanisms, wait_until,
 };
 
 const CLIENTS: usize = 300;
@@ -93,10 +93,7 @@ impl Watched {
 
     /// A figure of all workers together.
     fn figure(&self, name: &str) -> u64 {
-        let metrics = Client::connect(self.admin).get("/metrics").is(200);
-        let begin = format!("drover_connections_{name}_total{{");
-        let samples = metrics.text().lines().filter(|line| line.starts_with(&begin));
-        samples.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+        metrics(self.admin).sum(&format!("drover_connections_{name}_total"), &[]) as u64
     }
 
     /// A client that has sent `bytes`, or as many as the server has let it.

@@ -159,7 +159,9 @@ fn keep_asking(connect: impl Fn() -> Client + Sync, over: &AtomicBool) -> usize 
 
 fn changes_under_load(flags: &[&str]) {
     let site = site();
-    let mut configured = Configured::start(&site, flags, "workers = 2\n");
+    // Retired workers close what is idle for a part of the grace.
+    let flags = [&["--grace", "10m"], flags].concat();
+    let mut configured = Configured::start(&site, &flags, "workers = 2\n");
     let address = configured.server.address();
     let answers = under_load(
         || Client::connect(address),
@@ -229,7 +231,7 @@ fn workers_that_hear_late_of_two_reloads_answer_what_they_have() {
             |strategy: &&&Strategy| !strategy.blocks && strategy.goes_with(mechanism).is_ok();
         let strategy = accept::ALL.iter().find(goes).unwrap().name;
         let settings = format!("dispatch = '{name}'\naccept = '{strategy}'\nworkers = 1\n");
-        let mut configured = Configured::start(&site, &[], &settings);
+        let mut configured = Configured::start(&site, &["--grace", "10m"], &settings);
         let mut client = configured.server.connect();
         client.get("/a").is(200);
         let worker = configured.server.worker_process();
@@ -249,8 +251,7 @@ fn workers_that_hear_late_of_two_reloads_answer_what_they_have() {
             });
             configured.set("accept = 'blocking'\ndispatch = 'epoll'\nworkers = 1\n");
         });
-        while client.get("/a").is(200).field("Connection") != Some("close") {}
-        client.expect_end();
+        client.get_until_it_closes("/a");
         configured.stops_in_good_order();
     });
 }
@@ -270,7 +271,7 @@ fn a_stop_ends_the_workers_of_before_too() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_aloud_and_the_server_wake_worker() {
+fn what_cannot_be_is_refused_aloud_and_the_server_goes_on() {
     let site = site();
     for flags in [&[][..], &["--processes"]] {
         let mut configured = Configured::start(&site, flags, "workers = 2\n");

@@ -23,14 +23,14 @@ fn has_landlock() -> bool {
 }
 
 /// A server whose log can be read.
-fn serve(root: &Path, flags: &[&str]) -> Server {
+pub(crate) fn serve(root: &Path, flags: &[&str]) -> Server {
     let mut command = drover();
     command.arg("serve").arg(root).args(flags).stderr(Stdio::piped());
     Server::start(command, 1)
 }
 
 /// The line of the log that says what is in force.
-fn told(server: &mut Server) -> String {
+pub(crate) fn told(server: &mut Server) -> String {
     let mut log = server.stderr().lines().map(Result::unwrap);
     log.find(|line| line.contains("sandbox: ")).unwrap()
 }

@@ -119,8 +119,7 @@ fn a_request_right_after_the_stop_is_answered_and_told_of_the_end() {
             log.find(|line| line.contains("stopping:")).unwrap();
             for client in &mut clients {
                 // A worker process hears of it a little later.
-                while client.get("/").is(200).field("Connection") != Some("close") {}
-                client.expect_end();
+                client.get_until_it_closes("/");
             }
             assert!(server.exit_status().success(), "{}", mechanism.name);
         }

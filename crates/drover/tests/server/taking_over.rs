@@ -80,6 +80,8 @@ fn kinds() -> Vec<Vec<&'static str>> {
         let strategy = goes.into_iter().find(|it| it.goes_with(mechanism).is_ok()).unwrap();
         let mut flags = vec!["--dispatch", mechanism.name, "--accept", strategy.name];
         flags.extend(["--workers", ["1", "2", "3"][number % 3]]);
+        // Without, a client that stands still for half a second is closed as idle.
+        flags.extend(["--grace", "10m"]);
         flags.extend((number % 2 == 1).then_some("--processes"));
         flags
     };
@@ -89,7 +91,7 @@ fn kinds() -> Vec<Vec<&'static str>> {
 #[test]
 fn servers_of_every_kind_follow_each_other_and_every_request_is_answered() {
     let mut succession = Succession::new();
-    let mut server = succession.next(&[]);
+    let mut server = succession.next(&["--grace", "10m"]);
     let address = server.address();
     let follow_each_other = || {
         for flags in kinds() {

@@ -40,7 +40,7 @@ fn what_is_not_attached_is_neither_wanted_nor_detached() {
     });
 }
 
-/// As a process does whose socket has another number in the process that takes its place.
+/// After a worker is killed, its successor has the same socket under another descriptor number. Events name the successor's.
 #[test]
 fn events_tell_the_descriptor_that_is_attached_and_not_one_of_a_user_that_was_killed() {
     on_every_mechanism(|subject| {

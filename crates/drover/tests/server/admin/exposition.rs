@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The samples of a text, and the type of each metric.
 #[derive(Debug, Default)]
-pub(super) struct Exposition {
+pub(crate) struct Exposition {
     types: BTreeMap<String, String>,
     samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
 }
@@ -68,7 +68,7 @@ impl Exposition {
 
     /// The sum of the samples that have these labels among theirs; there is one at least.
     #[track_caller]
-    pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |own: &BTreeMap<String, String>, (label, value): &(&str, &str)| {
             own.get(*label).is_some_and(|own| own == value)
         };

@@ -27,7 +27,7 @@ fn get(admin: SocketAddr, path: &str) -> Reply {
 }
 
 /// The metrics, in good form.
-fn metrics(admin: SocketAddr) -> Exposition {
+pub(crate) fn metrics(admin: SocketAddr) -> Exposition {
     let reply = get(admin, "/metrics").is(200);
     assert_eq!(reply.field("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     Exposition::check(reply.text()).unwrap_or_else(|fault| panic!("{fault}\n{}", reply.text()))
