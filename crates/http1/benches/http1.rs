@@ -2,8 +2,8 @@
 
 use divan::{Bencher, black_box};
 use drover_http1::conditional::{FileTimes, Validators};
-use drover_http1::response::{Common, ConnectionField, Head};
-use drover_http1::{HeadLimits, Status, date, path, request};
+use drover_http1::response::{Common, ConnectionField, push_head};
+use drover_http1::{FieldList, HeadLimits, Status, date, path, request};
 
 /// What curl sends.
 const SHORT: &[u8] =
@@ -55,21 +55,17 @@ fn write_head(bencher: Bencher<'_, '_>) {
     let written = (1_600_000_000, 0);
     let times = FileTimes { size: 102_400, modified: written, changed: written };
     let validators = Validators::of_times(&times, None, 1_700_000_000);
-    let mut out = Vec::new();
+    let (mut out, mut fields) = (Vec::new(), FieldList::default());
     bencher.bench_local(|| {
         out.clear();
-        let common = Common {
-            server: "drover",
-            date: &date,
-            connection: ConnectionField::Implied,
-            lines: b"",
-        };
-        Head::new(&mut out, black_box(Status::Ok), &common)
+        let common = Common { server: "drover", date: &date, connection: ConnectionField::Implied };
+        fields.clear();
+        fields
             .content_type("text/html; charset=utf-8")
             .content_length(black_box(102_400))
             .validators(black_box(&validators), 1_700_000_000)
-            .accept_ranges()
-            .finish();
+            .accept_ranges();
+        push_head(&mut out, black_box(Status::Ok), &common, &fields);
         out.len()
     });
 }

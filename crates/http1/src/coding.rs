@@ -142,6 +142,7 @@ fn weight(value: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::RequestFields;
     use ContentCoding::{Brotli, Gzip, Zstd};
 
     /// What is chosen of a file of 1000 bytes that is stored in all codings: 300, 310 and 400 bytes.
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn all_lines_of_the_field_count() {
         let head = b"GET / HTTP/1.1\r\nAccept-Encoding: br;q=0\r\naccept-encoding: zstd\r\n\r\n";
-        let field = ListField::Lines { name: "Accept-Encoding", head };
+        let field = ListField::Lines { name: "Accept-Encoding", of: RequestFields::of_head(head) };
         assert_eq!(choose(Some(field), 9, [(Brotli, 1), (Zstd, 2)].into_iter()), Some(Zstd));
     }
 }

@@ -75,6 +75,22 @@ fn line_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1)
 }
 
+/// All fields of a request, wherever they stand: with HTTP/1, in its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFields<'a>(&'a [u8]);
+
+impl<'a> RequestFields<'a> {
+    /// Those of a whole head that the parser of requests has accepted.
+    pub(crate) fn of_head(head: &'a [u8]) -> RequestFields<'a> {
+        RequestFields(head)
+    }
+
+    /// The names and values in the order in which they were sent. Each call reads the head again.
+    pub fn iter(self) -> Fields<'a> {
+        Fields::of(self.0)
+    }
+}
+
 /// A list field of a request. Several lines with the same name are one list (RFC 9110 section 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListField<'a> {
@@ -84,37 +100,35 @@ pub enum ListField<'a> {
     Lines {
         /// The field's name.
         name: &'static str,
-        /// The request head in which the lines stand.
-        head: &'a [u8],
+        /// The request in which the lines stand.
+        of: RequestFields<'a>,
     },
 }
 
 impl<'a> ListField<'a> {
-    /// Takes one more line of the field `name`, found in `head`.
+    /// Takes one more line of the field `name`, found in `of`.
     pub(crate) fn take(
         field: &mut Option<ListField<'a>>,
         name: &'static str,
         value: &'a [u8],
-        head: &'a [u8],
+        of: RequestFields<'a>,
     ) {
         *field = Some(match field {
             None => ListField::Line(value),
-            Some(_) => ListField::Lines { name, head },
+            Some(_) => ListField::Lines { name, of },
         });
     }
 
     /// The values of the field's lines, in their order.
     pub fn lines(self) -> impl Iterator<Item = &'a [u8]> {
-        let (only, name, head) = match self {
-            ListField::Line(value) => (Some(value), "", &[][..]),
-            ListField::Lines { name, head } => (None, name, head),
+        let (only, several) = match self {
+            ListField::Line(value) => (Some(value), None),
+            ListField::Lines { name, of } => (None, Some((name, of))),
         };
-        let lines = head.split(|byte| *byte == b'\n').filter_map(move |line| {
-            let (found, value) = line.split_at_checked(name.len())?;
-            let value = value.strip_prefix(b":")?;
-            found.eq_ignore_ascii_case(name.as_bytes()).then(|| value.trim_ascii())
+        let several = several.into_iter().flat_map(|(wanted, of)| {
+            of.iter().filter(move |(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, it)| it)
         });
-        only.into_iter().chain(lines)
+        only.into_iter().chain(several)
     }
 }
 

@@ -49,8 +49,8 @@
 //! ```
 //! use drover_http1::conditional::{self, FileTimes, PreconditionOutcome, Validators};
 //! use drover_http1::range::{self, Ranges};
-//! use drover_http1::response::{Common, ConnectionField, Head};
-//! use drover_http1::{HeadLimits, Status, date, mime, path, request};
+//! use drover_http1::response::{Common, ConnectionField, push_head};
+//! use drover_http1::{FieldList, HeadLimits, Status, date, mime, path, request};
 //!
 //! let input = b"GET /docs/../a%20b.html HTTP/1.1\r\nHost: example.org\r\nRange: bytes=-100\r\n\r\n";
 //! assert_eq!(request::parse(&input[..20], &HeadLimits::default()), Ok(None)); // more bytes, please
@@ -72,18 +72,18 @@
 //! };
 //!
 //! let mut out = Vec::new(); // used again for every response
+//! let mut fields = FieldList::default(); // and this too
+//! fields
+//!     .content_type(mime::of(&name))
+//!     .content_length(part.len())
+//!     .content_range(part, length)
+//!     .validators(&file, now);
 //! let common = Common {
 //!     server: "drover",
 //!     date: &date::format(now),
 //!     connection: ConnectionField::new(request.version, request.keep_alive),
-//!     lines: b"",
 //! };
-//! Head::new(&mut out, Status::PartialContent, &common)
-//!     .content_type(mime::of(&name))
-//!     .content_length(part.len())
-//!     .content_range(part, length)
-//!     .validators(&file, now)
-//!     .finish();
+//! push_head(&mut out, Status::PartialContent, &common, &fields);
 //! assert!(out.starts_with(b"HTTP/1.1 206 Partial Content\r\nServer: drover\r\n"));
 //! # Ok::<(), drover_http1::Refusal>(())
 //! ```
@@ -93,6 +93,7 @@ pub mod chunked;
 pub mod coding;
 pub mod conditional;
 pub mod date;
+mod field_list;
 mod fields;
 mod framing;
 pub mod mime;
@@ -103,7 +104,8 @@ pub mod request;
 pub mod response;
 mod status;
 
-pub use fields::Fields;
+pub use field_list::FieldList;
+pub use fields::{Fields, RequestFields};
 pub use framing::Version;
 pub use request::{Framing, HeadLimits, Method, Request};
 pub use status::{Refusal, Status};

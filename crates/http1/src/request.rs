@@ -8,8 +8,7 @@
 use std::mem::MaybeUninit;
 
 use crate::conditional::Conditions;
-use crate::fields::ListField;
-use crate::fields::{Fields, start_line};
+use crate::fields::{Fields, ListField, RequestFields, start_line};
 use crate::framing::{Delimiters, Stated, Version, list};
 use crate::status::{Refusal, Status};
 
@@ -232,7 +231,7 @@ fn interpret<'a>(
         if field.name.len() + field.value.len() > limits.line {
             return Err(FIELD_TOO_LONG);
         }
-        request.take(field.name, field.value, bytes, &mut delimiters)?;
+        request.take(field.name, field.value, RequestFields::of_head(bytes), &mut delimiters)?;
     }
     request.keep_alive = delimiters.persists(version);
     request.framing = match delimiters.stated(version)? {
@@ -269,12 +268,12 @@ impl<'a> Request<'a> {
         method.and_then(|method| str::from_utf8(method).ok()).unwrap_or_default()
     }
 
-    /// Takes one field line of `head`. The length of the name tells nearly all of them apart.
+    /// Takes one of the request's `fields`. The length of the name tells nearly all of them apart.
     fn take(
         &mut self,
         name: &str,
         value: &'a [u8],
-        head: &'a [u8],
+        fields: RequestFields<'a>,
         delimiters: &mut Delimiters,
     ) -> Result<(), Refusal> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -291,15 +290,15 @@ impl<'a> Request<'a> {
             }
             8 if is("If-Range") => return once(&mut conditions.if_range, value),
             8 if is("If-Match") => {
-                ListField::take(&mut conditions.if_match, "If-Match", value, head);
+                ListField::take(&mut conditions.if_match, "If-Match", value, fields);
             }
             10 if is("Connection") => delimiters.connection(value),
             13 if is("If-None-Match") => {
-                ListField::take(&mut conditions.if_none_match, "If-None-Match", value, head);
+                ListField::take(&mut conditions.if_none_match, "If-None-Match", value, fields);
             }
             14 if is("Content-Length") => return delimiters.content_length(value),
             15 if is("Accept-Encoding") => {
-                ListField::take(&mut self.accept_encoding, "Accept-Encoding", value, head);
+                ListField::take(&mut self.accept_encoding, "Accept-Encoding", value, fields);
             }
             17 if is("If-Modified-Since") => {
                 return once(&mut conditions.if_modified_since, value);

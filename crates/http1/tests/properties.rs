@@ -7,8 +7,8 @@ use drover_http1::conditional::{
 use drover_http1::proxy_protocol::{self, MalformedProxyHeader, ProxyHeader, ProxySource};
 use drover_http1::range::{self, Ranges};
 use drover_http1::response::{self, BodyLength};
-use drover_http1::response::{Common, ConnectionField, Head};
-use drover_http1::{Framing, HeadLimits, Status, Version, date, path, request};
+use drover_http1::response::{Common, ConnectionField, push_head};
+use drover_http1::{FieldList, Framing, HeadLimits, Status, Version, date, path, request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -261,10 +261,10 @@ proptest! {
             server: "drover",
             date: &date::format(0),
             connection: ConnectionField::new(version, persists),
-            lines: b"",
         };
         let mut out = Vec::new();
-        Head::new(&mut out, status, &common).content_length(length).finish();
+        let mut fields = FieldList::default();
+        push_head(&mut out, status, &common, fields.content_length(length));
         let head_len = out.len();
         out.extend(behind);
         let response = response::parse(&out, was_head).unwrap().unwrap();
@@ -288,20 +288,11 @@ proptest! {
 
     #[test]
     fn the_location_of_a_directory_resolves_to_it(name in file_name(), query in "[a-z%=?]{0,9}") {
-        let common = Common {
-            server: "",
-            date: &date::format(0),
-            connection: ConnectionField::Implied,
-            lines: b"",
-        };
-        let mut out = Vec::new();
-        Head::new(&mut out, Status::MovedPermanently, &common)
-            .directory_location(&name, Some(query.as_bytes()))
-            .finish();
-        let head = String::from_utf8(out).unwrap();
-        let location = head.lines().find_map(|line| line.strip_prefix("Location: ")).unwrap();
+        let mut fields = FieldList::default();
+        fields.directory_location(&name, Some(query.as_bytes()));
+        let location = fields.values("Location").next().unwrap();
         let mut resolved_name = Vec::new();
-        let resolved = path::resolve(location.as_bytes(), &mut resolved_name).unwrap();
+        let resolved = path::resolve(location, &mut resolved_name).unwrap();
         prop_assert_eq!(resolved_name, name);
         prop_assert!(resolved.directory);
         prop_assert_eq!(resolved.query, Some(query.as_bytes()));

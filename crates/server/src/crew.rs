@@ -83,7 +83,7 @@ impl Crew {
             auth.start().context("--auth: no thread can be started")?;
         }
         let connections = worker::limits::ConnectionLimit::new(&config, handles.len(), descriptors);
-        let per_address = config.max_per_address.map(worker::addresses::AddressLimit::new);
+        let per_address = config.max_per_address.map(crate::protocol::addresses::AddressLimit::new);
         let cpus = if config.pin { crate::processors(config.workers)? } else { Vec::new() };
         let listeners = handles.iter().map(Vec::len).sum();
         let (workers, size, running) = (Vec::new(), handles.len(), 0);

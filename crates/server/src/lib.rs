@@ -56,14 +56,17 @@ mod auth;
 mod budget;
 mod config;
 mod crew;
+mod exchange;
 mod hosts;
 mod json_messages;
 mod line_writer;
 mod listen;
 pub mod log;
 pub mod lookup;
+mod observe;
 mod output_files;
 mod private_files;
+mod protocol;
 mod proxies;
 mod reload;
 mod respond;
@@ -103,6 +106,9 @@ pub use supervisor::keep::Supervisor;
 pub use supervisor::process::{
     ChildLimits, FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, OpenedFiles, be_child,
 };
+
+/// The value of `Server` in every response.
+pub(crate) const SERVER: &str = "drover";
 
 /// A processor for each worker, from the processors that this process may use.
 fn processors(workers: NonZeroUsize) -> anyhow::Result<Vec<usize>> {

@@ -1,6 +1,7 @@
 //! The body of a response with several ranges: `multipart/byteranges` (RFC 9110 section 14.6).
 
-use super::write::{push_content_range, push_field};
+use super::fields::push_range;
+use super::write::push_field;
 use crate::range::ByteRange;
 
 /// What stands around the parts of a body.
@@ -46,8 +47,9 @@ impl Multipart {
         self.push_boundary(out);
         out.extend_from_slice(b"\r\n");
         push_field(out, "Content-Type", self.content_type.as_bytes());
-        push_content_range(out, part, self.length);
-        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(b"Content-Range: ");
+        push_range(out, part, self.length);
+        out.extend_from_slice(b"\r\n\r\n");
     }
 
     /// Appends what stands behind the last part's bytes.

@@ -27,8 +27,6 @@ pub struct LogFormat {
     pub(super) parts: Vec<LogPart>,
     /// The fields of requests that lines have, in the order of their numbers.
     request_fields: Vec<String>,
-    /// The fields of responses that lines have.
-    response_fields: Vec<String>,
 }
 
 /// A part of a line.
@@ -79,8 +77,8 @@ pub(super) enum LogPart {
     Persistence,
     /// `%{FIELD}i`: the field of the request with this number.
     RequestField(usize),
-    /// `%{FIELD}o`: the field of the response with this number.
-    ResponseField(usize),
+    /// `%{FIELD}o`: the field of the response with this name.
+    ResponseField(String),
     /// `%{NAME}x`
     Own(OwnValue),
 }
@@ -192,19 +190,16 @@ impl Form {
         own.iter().map(String::as_str).chain(named.iter().copied())
     }
 
-    /// The fields of responses that lines have.
-    pub(super) fn response_fields(&self) -> &[String] {
-        match self {
-            Form::Custom(format) => &format.response_fields,
-            Form::Combined | Form::Json { .. } => &[],
-        }
+    /// Whether lines have fields of responses.
+    pub(super) fn has_response_fields(&self) -> bool {
+        let is_it = |part: &LogPart| matches!(part, LogPart::ResponseField(_));
+        matches!(self, Form::Custom(format) if format.parts.iter().any(is_it))
     }
 }
 
 impl LogFormat {
     fn parse(text: &str) -> Result<LogFormat, String> {
-        let (parts, request_fields, response_fields) = Default::default();
-        let mut format = LogFormat { parts, request_fields, response_fields };
+        let mut format = LogFormat { parts: Vec::new(), request_fields: Vec::new() };
         let mut rest = text.char_indices().peekable();
         let mut literal = Vec::new();
         while let Some((at, letter)) = rest.next() {
@@ -283,9 +278,7 @@ impl LogFormat {
             (Some('i'), Some(name)) => {
                 LogPart::RequestField(number_of(&mut self.request_fields, name)?)
             }
-            (Some('o'), Some(name)) => {
-                LogPart::ResponseField(number_of(&mut self.response_fields, name)?)
-            }
+            (Some('o'), Some(name)) => LogPart::ResponseField(field_name(name)?),
             (Some('x'), Some(name)) => LogPart::Own(one_of(OWN_VALUES, &name)?),
             _ => return Err(format!("there are {DIRECTIVES}")),
         }))
@@ -307,11 +300,16 @@ fn one_of<T: Copy>(known: &[(&str, T)], name: &str) -> Result<T, String> {
 
 /// The number of a field, which is added to `fields`.
 fn number_of(fields: &mut Vec<String>, name: String) -> Result<usize, String> {
+    fields.push(field_name(name)?);
+    Ok(fields.len() - 1)
+}
+
+/// The name of a field.
+fn field_name(name: String) -> Result<String, String> {
     if name.is_empty() {
         return Err("in the braces stands the name of a field, as in %{User-Agent}i".to_owned());
     }
-    fields.push(name);
-    Ok(fields.len() - 1)
+    Ok(name)
 }
 
 #[cfg(test)]
@@ -339,7 +337,11 @@ mod tests {
         let format = LogFormat::parse("%{Host}i%{ETag}o%{Accept}i").unwrap();
         assert_eq!(
             format.parts,
-            [LogPart::RequestField(0), LogPart::ResponseField(0), LogPart::RequestField(1)]
+            [
+                LogPart::RequestField(0),
+                LogPart::ResponseField("ETag".into()),
+                LogPart::RequestField(1)
+            ]
         );
         assert_eq!(format.request_fields, ["Host", "Accept"]);
     }

@@ -2,73 +2,32 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use drover_http1::{Request, Status};
 use drover_mech::fileio::ReadTimes;
 use serde::Serialize;
 
 use super::clock::combined;
 use super::format::{Form, LogPart, OwnValue};
+use crate::exchange::{Exchange, RequestFacts, ResponseWay};
 use crate::hosts::NamedSites;
 use crate::log::json_text;
 use crate::proxies::client::ClientAddress;
 
-/// The longest first line of an unreadable request that the log repeats.
-const REPEATED_MOST: usize = 1024;
-
-/// A response that has not left yet.
-pub(super) struct LogLine {
-    pub(super) asked: LoggedRequest,
-    /// The client that a trusted proxy names in the request.
-    pub(super) named: Option<IpAddr>,
-    /// How long it took from the first part of the head that was here to its end.
-    pub(super) receive: Duration,
-    /// When the request was here.
-    pub(super) start: Instant,
-    /// When the kernel had taken the first byte of the response.
-    pub(super) first_byte: Option<Instant>,
-    /// How long it then waited for its file to be opened.
-    pub(super) lookup: Duration,
-    pub(super) status: Status,
-    /// The fields of the response's head that the form has.
-    pub(super) fields: Vec<Vec<u8>>,
-    /// The bytes of the body.
-    pub(super) bytes: u64,
-    /// Whether the file backend moves the body.
-    pub(super) is_file: bool,
-    /// How long reads of its file took.
-    pub(super) times: ReadTimes,
-    /// Whether parts of the body follow that are not in the output yet.
-    pub(super) is_open: bool,
-    /// Whether the connection goes on.
-    pub(super) persists: bool,
-    /// How many responses the connection had before.
-    pub(super) earlier: u64,
-}
-
-/// What the client has sent, as far as the log repeats it.
-#[derive(Default)]
-pub(super) struct LoggedRequest {
-    /// The name of the user whose request it is, if it is one's.
-    user: Option<Vec<u8>>,
-    method: String,
-    /// The host that it names, if the form has it.
-    host: Option<Vec<u8>>,
-    /// The name of the host's site, if the form has it.
-    site: Option<String>,
-    target: Vec<u8>,
-    version: &'static str,
-    /// The fields that the form has.
-    fields: Vec<Vec<u8>>,
+/// What a line is made of.
+pub(super) struct LogLine<'l> {
+    exchange: &'l Exchange,
+    asked: &'l RequestFacts,
+    way: &'l ResponseWay,
+    ending: &'l Ending<'l>,
 }
 
 /// The connection of a line.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ends {
+pub(crate) struct Ends {
     /// The client's.
-    pub(super) client: ClientAddress,
+    pub(crate) client: ClientAddress,
     /// The server's, if the form has it.
     pub(super) local: Option<SocketAddr>,
 }
@@ -81,7 +40,7 @@ pub(super) struct Ending<'l> {
     /// A word for how.
     pub(super) end: &'static str,
     pub(super) is_whole: bool,
-    pub(super) ends: Ends,
+    pub(super) ends: &'l Ends,
     pub(super) by: &'l LoggedBy,
 }
 
@@ -98,95 +57,6 @@ pub(crate) struct LoggedBy {
     pub(crate) worker: usize,
     /// The sites of hosts, if there are any and the form has them.
     pub(crate) sites: Option<NamedSites>,
-}
-
-impl LoggedRequest {
-    pub(super) fn of(
-        request: &Request<'_>,
-        form: &Form,
-        sites: Option<&NamedSites>,
-    ) -> LoggedRequest {
-        let site = sites.zip(request.host);
-        LoggedRequest {
-            user: None,
-            site: site.and_then(|(sites, host)| sites.find(host)).map(str::to_owned),
-            method: request.method_text().to_owned(),
-            host: request.host.filter(|_| matches!(form, Form::Json { .. })).map(<[u8]>::to_vec),
-            target: request.target.to_vec(),
-            version: match request.version {
-                drover_http1::Version::Http10 => "HTTP/1.0",
-                drover_http1::Version::Http11 => "HTTP/1.1",
-            },
-            fields: form
-                .request_fields()
-                .map(|wanted| {
-                    let it = |(name, _): &(&str, &[u8])| name.eq_ignore_ascii_case(wanted);
-                    joined(request.fields().filter(it).map(|(_, value)| value))
-                })
-                .collect(),
-        }
-    }
-
-    /// A request that is none: its first line, as far as it came. Empty lines may come before it (RFC 9112 section 2.2).
-    pub(super) fn unreadable(input: &[u8]) -> LoggedRequest {
-        let empty = input.iter().take_while(|byte| b"\r\n".contains(byte)).count();
-        let input = &input[empty..];
-        let end = input.iter().position(|byte| b"\r\n".contains(byte)).unwrap_or(input.len());
-        LoggedRequest {
-            target: input[..end.min(REPEATED_MOST)].to_vec(),
-            ..LoggedRequest::default()
-        }
-    }
-
-    /// The same as a request of `user`.
-    pub(super) fn of_user(self, user: Option<&[u8]>) -> LoggedRequest {
-        LoggedRequest { user: user.map(<[u8]>::to_vec), ..self }
-    }
-
-    /// Appends the user. A blank would end the field.
-    fn append_user(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        let Some(user) = &self.user else { return out.write_all(b"-") };
-        user.split(|byte| *byte == b' ').enumerate().try_for_each(|(number, word)| {
-            out.extend_from_slice(if number > 0 { b"\\x20" } else { b"" });
-            push_escaped(out, word)
-        })
-    }
-
-    /// The request line, or what came in its place.
-    fn line(&self) -> Vec<u8> {
-        match self.method.is_empty() {
-            true => self.target.clone(),
-            false => {
-                [self.method.as_bytes(), b" ", &self.target, b" ", self.version.as_bytes()].concat()
-            }
-        }
-    }
-
-    /// The path, and the query with its question mark.
-    fn path_and_query(&self) -> (&[u8], &[u8]) {
-        let query = self.target.iter().position(|byte| *byte == b'?');
-        self.target.split_at(query.unwrap_or(self.target.len()))
-    }
-
-    /// The field with a number; empty: the request has none of them.
-    fn field(&self, number: usize) -> &[u8] {
-        self.fields.get(number).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// The values of the lines of one field, as one line would have them (RFC 9110 section 5.3).
-fn joined<'v>(values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
-    values.collect::<Vec<_>>().join(&b", "[..])
-}
-
-/// The field of a response's `head`; empty: there is none.
-pub(super) fn response_field(head: &[u8], wanted: &str) -> Vec<u8> {
-    let lines = head.split(|byte| *byte == b'\n').skip(1);
-    joined(lines.filter_map(|line| {
-        let (name, value) = line.split_at_checked(wanted.len())?;
-        let value = value.strip_prefix(b":")?;
-        name.eq_ignore_ascii_case(wanted.as_bytes()).then(|| value.trim_ascii())
-    }))
 }
 
 /// The fields of a line in JSON.
@@ -243,79 +113,95 @@ fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
-impl LogLine {
+/// What is known of a request if nobody has taken anything down.
+static NOTHING: RequestFacts = RequestFacts {
+    method: String::new(),
+    host: None,
+    target: Vec::new(),
+    version: "",
+    fields: Vec::new(),
+};
+
+impl<'l> LogLine<'l> {
+    pub(super) fn new(exchange: &'l Exchange, ending: &'l Ending<'l>) -> LogLine<'l> {
+        let asked = exchange.asked.as_deref().unwrap_or(&NOTHING);
+        LogLine { exchange, asked, way: &exchange.way, ending }
+    }
+
     /// Appends the line, with its end.
-    pub(super) fn append_to(&self, out: &mut Vec<u8>, form: &Form, ending: &Ending<'_>) {
+    pub(super) fn append_to(&self, out: &mut Vec<u8>, form: &Form) {
         // Memory takes everything.
         let _ = match form {
-            Form::Combined => self.append_combined(out, ending),
-            Form::Json { stages } => self.append_json(out, *stages, ending),
+            Form::Combined => self.append_combined(out),
+            Form::Json { stages } => self.append_json(out, *stages),
             Form::Custom(format) => {
-                format.parts.iter().try_for_each(|part| self.append_part(out, part, ending))
+                format.parts.iter().try_for_each(|part| self.append_part(out, part))
             }
         };
         out.push(b'\n');
     }
 
     /// How long the response took, from the request to its end.
-    fn took(&self, ending: &Ending<'_>) -> Duration {
-        ending.at.saturating_duration_since(self.start)
+    fn took(&self) -> Duration {
+        let start = self.way.start.unwrap_or(self.ending.at);
+        self.ending.at.saturating_duration_since(start)
     }
 
     /// How long it took from the request to the first byte that the kernel took; `None`: it took none.
     fn first_byte(&self) -> Option<Duration> {
-        self.first_byte.map(|at| at.saturating_duration_since(self.start))
+        Some(self.way.first_byte?.saturating_duration_since(self.way.start?))
     }
 
     /// How long the response was on its way to the socket: the time that no other stage has.
-    fn send(&self, ending: &Ending<'_>) -> Duration {
-        let ReadTimes { queue, read, back, .. } = self.times;
-        self.took(ending).saturating_sub(self.lookup + queue + read + back)
+    fn send(&self) -> Duration {
+        let ReadTimes { queue, read, back, .. } = self.way.reads;
+        self.took().saturating_sub(self.way.lookup + queue + read + back)
     }
 
     /// Who has read the file.
-    fn reader(&self, by: &LoggedBy) -> &'static str {
-        match self.times.backend {
+    fn reader(&self) -> &'static str {
+        match self.way.reads.backend {
             Some(name) => name,
-            None if self.is_file => by.sends,
+            None if self.way.is_file => self.ending.by.sends,
             None => "memory",
         }
     }
 
-    fn append_json(&self, out: &mut Vec<u8>, stages: bool, ending: &Ending<'_>) -> io::Result<()> {
-        let (asked, by) = (&self.asked, ending.by);
+    fn append_json(&self, out: &mut Vec<u8>, stages: bool) -> io::Result<()> {
+        let LogLine { asked, way, ending, exchange } = self;
+        let by = ending.by;
         let stages = stages.then(|| JsonStages {
             stages_ms: StagesMillis {
-                lookup: millis(self.lookup),
-                queue: millis(self.times.queue),
-                read: millis(self.times.read),
-                r#return: millis(self.times.back),
-                send: millis(self.send(ending)),
+                lookup: millis(way.lookup),
+                queue: millis(way.reads.queue),
+                read: millis(way.reads.read),
+                r#return: millis(way.reads.back),
+                send: millis(self.send()),
             },
-            reader: self.reader(by),
-            reads: self.times.reads,
+            reader: self.reader(),
+            reads: way.reads.reads,
             end: ending.end,
-            receive_ms: millis(self.receive),
+            receive_ms: millis(way.receive),
             first_byte_ms: self.first_byte().map(millis),
             accept: by.accept,
             files: by.files,
         });
         let line = Json {
             time: humantime::format_rfc3339_millis(ending.time).to_string(),
-            client: match self.client(ending) {
+            client: match self.client() {
                 ClientAddress::Unknown => None,
                 known => Some(known.to_string()),
             },
-            user: asked.user.as_deref().map(String::from_utf8_lossy),
+            user: exchange.user.as_deref().map(String::from_utf8_lossy),
             method: &asked.method,
             host: asked.host.as_deref().map(String::from_utf8_lossy),
-            site: asked.site.as_deref(),
+            site: self.site(),
             target: String::from_utf8_lossy(&asked.target),
             version: asked.version,
-            status: self.status.code(),
-            bytes: self.bytes,
+            status: exchange.status.code(),
+            bytes: way.content_len,
             whole: ending.is_whole,
-            ms: millis(self.took(ending)),
+            ms: millis(self.took()),
             referer: String::from_utf8_lossy(asked.field(0)),
             agent: String::from_utf8_lossy(asked.field(1)),
             dispatch: by.mechanism,
@@ -325,19 +211,34 @@ impl LogLine {
         json_text::write(out, &line)
     }
 
-    fn client(&self, ending: &Ending<'_>) -> ClientAddress {
-        self.named.map_or(ending.ends.client, ClientAddress::Ip)
+    fn client(&self) -> ClientAddress {
+        self.exchange.named.map_or(self.ending.ends.client, ClientAddress::Ip)
     }
 
-    fn append_combined(&self, out: &mut Vec<u8>, ending: &Ending<'_>) -> io::Result<()> {
-        write!(out, "{} - ", self.client(ending))?;
-        self.asked.append_user(out)?;
+    /// The name of the host's site, if the form has it.
+    fn site(&self) -> Option<&str> {
+        self.ending.by.sites.as_ref()?.find(self.asked.host.as_deref()?)
+    }
+
+    /// Appends the user. A blank would end the field.
+    fn append_user(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(user) = &self.exchange.user else { return out.write_all(b"-") };
+        user.split(|byte| *byte == b' ').enumerate().try_for_each(|(number, word)| {
+            out.extend_from_slice(if number > 0 { b"\\x20" } else { b"" });
+            push_escaped(out, word)
+        })
+    }
+
+    fn append_combined(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let ending = self.ending;
+        write!(out, "{} - ", self.client())?;
+        self.append_user(out)?;
         write!(out, " [{}] \"", combined(ending.time))?;
         push_escaped(out, &self.asked.line())?;
         // How many bytes of a response that was cut have arrived is not known.
         match ending.is_whole {
-            true => write!(out, "\" {} {} \"", self.status.code(), self.bytes)?,
-            false => write!(out, "\" {} - \"", self.status.code())?,
+            true => write!(out, "\" {} {} \"", self.exchange.status.code(), self.way.content_len)?,
+            false => write!(out, "\" {} - \"", self.exchange.status.code())?,
         }
         push_or_dash(out, self.asked.field(0))?;
         out.extend_from_slice(b"\" \"");
@@ -345,83 +246,71 @@ impl LogLine {
         out.write_all(b"\"")
     }
 
-    fn append_part(
-        &self,
-        out: &mut Vec<u8>,
-        part: &LogPart,
-        ending: &Ending<'_>,
-    ) -> io::Result<()> {
-        let (asked, took) = (&self.asked, self.took(ending));
+    fn append_part(&self, out: &mut Vec<u8>, part: &LogPart) -> io::Result<()> {
+        let LogLine { asked, way, ending, exchange } = self;
+        let took = self.took();
         let begun = ending.time.checked_sub(took).unwrap_or(ending.time);
         let (path, query) = asked.path_and_query();
         match part {
             LogPart::Text(text) => out.write_all(text),
-            LogPart::Client => write!(out, "{}", self.client(ending)),
+            LogPart::Client => write!(out, "{}", self.client()),
             LogPart::LocalAddress => push_address(out, ending.ends.local),
             LogPart::LocalPort => match ending.ends.local {
                 Some(local) => write!(out, "{}", local.port()),
                 None => out.write_all(b"-"),
             },
             LogPart::Bytes { .. } if !ending.is_whole => out.write_all(b"-"),
-            LogPart::Bytes { none } if self.bytes == 0 => out.write_all(none.as_bytes()),
-            LogPart::Bytes { .. } => write!(out, "{}", self.bytes),
+            LogPart::Bytes { none } if way.content_len == 0 => out.write_all(none.as_bytes()),
+            LogPart::Bytes { .. } => write!(out, "{}", way.content_len),
             LogPart::Took { micros } => write!(out, "{}", took.as_micros() / micros),
             LogPart::Version => push_or_dash(out, asked.version.as_bytes()),
-            LogPart::EarlierRequests => write!(out, "{}", self.earlier),
+            LogPart::EarlierRequests => write!(out, "{}", way.earlier),
             LogPart::Nobody => out.write_all(b"-"),
-            LogPart::User => asked.append_user(out),
-            LogPart::Site => {
-                push_or_dash(out, asked.site.as_deref().unwrap_or_default().as_bytes())
-            }
+            LogPart::User => self.append_user(out),
+            LogPart::Site => push_or_dash(out, self.site().unwrap_or_default().as_bytes()),
             LogPart::Method => push_or_dash(out, asked.method.as_bytes()),
             LogPart::Process => write!(out, "{}", std::process::id()),
             LogPart::Query => push_escaped(out, query),
             LogPart::RequestLine => push_escaped(out, &asked.line()),
-            LogPart::Status => write!(out, "{}", self.status.code()),
+            LogPart::Status => write!(out, "{}", exchange.status.code()),
             LogPart::Time => write!(out, "[{}]", combined(begun)),
             LogPart::Clock(format) => {
                 format.append_to(out, if format.is_of_end { ending.time } else { begun })
             }
             LogPart::Path => push_or_dash(out, path),
-            LogPart::Persistence => out.write_all(match (ending.is_whole, self.persists) {
+            LogPart::Persistence => out.write_all(match (ending.is_whole, way.persists) {
                 (false, _) => b"X",
                 (true, true) => b"+",
                 (true, false) => b"-",
             }),
             LogPart::RequestField(number) => push_or_dash(out, asked.field(*number)),
-            LogPart::ResponseField(number) => {
-                push_or_dash(out, self.fields.get(*number).map_or(&[], Vec::as_slice))
-            }
-            LogPart::Own(value) => self.append_own(out, *value, ending),
+            LogPart::ResponseField(name) => push_or_dash(out, &exchange.response_field(name)),
+            LogPart::Own(value) => self.append_own(out, *value),
         }
     }
 
     /// Appends a value that Apache's httpd does not have; times are microseconds.
-    fn append_own(
-        &self,
-        out: &mut Vec<u8>,
-        value: OwnValue,
-        ending: &Ending<'_>,
-    ) -> io::Result<()> {
+    fn append_own(&self, out: &mut Vec<u8>, value: OwnValue) -> io::Result<()> {
+        let LogLine { way, ending, .. } = self;
         let time = match value {
             OwnValue::Mechanism => return out.write_all(ending.by.mechanism.as_bytes()),
             OwnValue::Accept => return out.write_all(ending.by.accept.as_bytes()),
             OwnValue::Files => return out.write_all(ending.by.files.as_bytes()),
             OwnValue::Worker => return write!(out, "{}", ending.by.worker),
             OwnValue::End => return out.write_all(ending.end.as_bytes()),
-            OwnValue::Reader => return out.write_all(self.reader(ending.by).as_bytes()),
-            OwnValue::Reads => return write!(out, "{}", self.times.reads),
-            OwnValue::Receive => self.receive,
+            OwnValue::Reader => return out.write_all(self.reader().as_bytes()),
+            OwnValue::Reads => return write!(out, "{}", way.reads.reads),
+            OwnValue::Receive => way.receive,
             OwnValue::FirstByte => match self.first_byte() {
                 Some(time) => time,
                 None => return out.write_all(b"-"),
             },
-            OwnValue::Lookup => self.lookup,
-            OwnValue::Queue => self.times.queue,
-            OwnValue::Read => self.times.read,
-            OwnValue::Return => self.times.back,
-            OwnValue::Send => self.send(ending),
-            OwnValue::Longest => self.times.longest,
+            OwnValue::Lookup => way.lookup,
+            OwnValue::Queue => way.reads.queue,
+            OwnValue::Read => way.reads.read,
+            OwnValue::Return => way.reads.back,
+            OwnValue::Send => self.send(),
+            OwnValue::Longest => way.reads.longest,
         };
         write!(out, "{}", time.as_micros())
     }
@@ -456,48 +345,54 @@ mod tests {
     use super::*;
     use drover_http1::{HeadLimits, request};
 
+    use crate::exchange::FactsWanted;
+
     fn written(input: &str, form: &str, is_whole: bool) -> String {
         let form = Form::parse(form).unwrap();
+        let wanted =
+            FactsWanted { fields: form.request_fields().map(str::to_owned).collect(), host: true };
         let asked = match request::parse(input.as_bytes(), &HeadLimits::default()) {
-            Ok(Some(request)) => LoggedRequest::of(&request, &form, None),
-            _ => LoggedRequest::unreadable(input.as_bytes()),
+            Ok(Some(request)) => RequestFacts::of(&request, &wanted),
+            _ => RequestFacts::unreadable(input.as_bytes()),
         };
-        line_of(asked, &form, is_whole)
+        line_of(asked, None, &form, is_whole)
     }
 
-    fn line_of(asked: LoggedRequest, form: &Form, is_whole: bool) -> String {
-        let head = b"HTTP/1.1 200 OK\r\nETag: \"t\"\r\nVary: a\r\nvary: b\r\n\r\n";
+    fn line_of(asked: RequestFacts, user: Option<&[u8]>, form: &Form, is_whole: bool) -> String {
         let us = Duration::from_micros;
         let start = Instant::now();
-        let line = LogLine {
-            asked,
-            named: None,
-            receive: us(70),
-            start,
-            first_byte: is_whole.then_some(start + us(500)),
-            lookup: us(100),
-            status: Status::Ok,
-            fields: form.response_fields().iter().map(|it| response_field(head, it)).collect(),
-            bytes: 1234,
-            is_file: true,
-            times: ReadTimes {
-                backend: None,
-                reads: 2,
-                queue: us(20),
-                read: us(300),
-                back: us(4),
-                longest: us(280),
+        let exchange = Exchange {
+            asked: Some(asked.into()),
+            user: user.map(Into::into),
+            fields: [("ETag", &b"\"t\""[..]), ("Vary", b"a"), ("vary", b"b")].into_iter().collect(),
+            way: ResponseWay {
+                receive: us(70),
+                start: Some(start),
+                first_byte: is_whole.then_some(start + us(500)),
+                lookup: us(100),
+                head_len: 100,
+                content_len: 1234,
+                is_file: true,
+                reads: ReadTimes {
+                    backend: None,
+                    reads: 2,
+                    queue: us(20),
+                    read: us(300),
+                    back: us(4),
+                    longest: us(280),
+                },
+                is_open: false,
+                persists: true,
+                earlier: 7,
             },
-            is_open: false,
-            persists: true,
-            earlier: 7,
+            ..Exchange::default()
         };
         let ending = Ending {
             at: start + us(1500),
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_433_400_250),
             end: "sent",
             is_whole,
-            ends: Ends {
+            ends: &Ends {
                 client: ClientAddress::Ip("192.0.2.7".parse().unwrap()),
                 local: Some("[2001:db8::1]:8080".parse().unwrap()),
             },
@@ -511,7 +406,7 @@ mod tests {
             },
         };
         let mut out = Vec::new();
-        line.append_to(&mut out, form, &ending);
+        LogLine::new(&exchange, &ending).append_to(&mut out, form);
         String::from_utf8(out).unwrap()
     }
 
@@ -580,13 +475,13 @@ mod tests {
                 first in texts(), agent in texts(), user in texts(),
             ) {
                 let written = |form: &str| {
-                    let asked = LoggedRequest {
+                    let asked = RequestFacts {
                         target: first.clone().into_bytes(),
                         host: Some(agent.clone().into_bytes()),
                         fields: vec![agent.clone().into_bytes(); 2],
-                        ..LoggedRequest::default()
+                        ..RequestFacts::default()
                     };
-                    line_of(asked.of_user(Some(user.as_bytes())), &Form::parse(form).unwrap(), true)
+                    line_of(asked, Some(user.as_bytes()), &Form::parse(form).unwrap(), true)
                 };
                 for form in ["json", "json-stages"] {
                     let line = written(form);

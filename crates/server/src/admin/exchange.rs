@@ -4,16 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::{Duration, Instant};
 
-use drover_http1::response::{Common, ConnectionField, Head};
-use drover_http1::{Framing, HeadLimits, Method, Request, Status, request};
+use drover_http1::response::{Common, ConnectionField, push_head, push_text};
+use drover_http1::{FieldList, Framing, HeadLimits, Method, Request, Status, request};
 use drover_mech::net::{Conn, Io};
 use tracing::warn;
 
 use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
 use super::{WatchedServer, metrics, page};
+use crate::SERVER;
 use crate::hosts::{AllowedHosts, HostPattern, nameable};
 use crate::log::json_text;
-use crate::respond::response::SERVER;
 use crate::worker::clock::{DateClock, Throttle};
 
 /// The longest request head and target. The input buffer has the length of the longest head.
@@ -100,8 +100,7 @@ impl AdminSite {
             Ok(Some(request)) => request,
             Ok(None) => return (0, Next::Receive),
             Err(refusal) => {
-                let connection = ConnectionField::Close;
-                self.head(output, refusal.status, connection).text(refusal.reason, true);
+                self.say(refusal.status, refusal.reason, ConnectionField::Close, true, output);
                 return (input.len(), Next::Close);
             }
         };
@@ -110,22 +109,22 @@ impl AdminSite {
         if !self.hosts.has(request.host) {
             let host = request.host.and_then(nameable);
             self.complain(host.as_ref(), now);
-            let text = allowing(host.as_ref());
-            let head = self.head(output, Status::MisdirectedRequest, connection);
-            head.text(&text, request.method != Method::Head);
+            let (text, with_body) = (allowing(host.as_ref()), request.method != Method::Head);
+            self.say(Status::MisdirectedRequest, &text, connection, with_body, output);
         } else if !matches!(request.method, Method::Get | Method::Head) {
-            let head = self.head(output, Status::MethodNotAllowed, connection);
-            head.allow("GET, HEAD").text("", true);
+            self.say(Status::MethodNotAllowed, "", connection, true, output);
         } else if path(&request) == b"/status/events" && self.streams.get() < STREAMS {
             let connection = ConnectionField::new(request.version, false);
-            let head = self.head(output, Status::Ok, connection).content_type("text/event-stream");
-            head.nosniff().field("Cache-Control", b"no-store").finish();
+            let mut fields = FieldList::default();
+            fields.content_type("text/event-stream").nosniff().push("Cache-Control", b"no-store");
+            self.head(output, Status::Ok, connection, &fields);
             let is_head = request.method == Method::Head;
             return (input.len(), if is_head { Next::Close } else { Next::Stream });
         } else {
             let Resource { status, content_type, body } = self.resource(&request);
-            let head = self.head(output, status, connection).content_type(content_type).nosniff();
-            head.field("Cache-Control", b"no-store").content_length(body.len() as u64).finish();
+            let mut fields = FieldList::default();
+            fields.content_type(content_type).nosniff().field("Cache-Control", b"no-store");
+            self.head(output, status, connection, fields.content_length(body.len() as u64));
             if request.method == Method::Get {
                 output.extend_from_slice(body.as_bytes());
             }
@@ -144,18 +143,34 @@ impl AdminSite {
         }
     }
 
-    fn head<'o>(
+    /// Writes a response with a line of text.
+    fn say(
         &self,
-        out: &'o mut Vec<u8>,
+        status: Status,
+        reason: &str,
+        connection: ConnectionField,
+        with_body: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let mut fields = FieldList::default();
+        if status == Status::MethodNotAllowed {
+            fields.push("Allow", b"GET, HEAD");
+        }
+        self.head(out, status, connection, fields.text(status, reason));
+        if with_body {
+            push_text(out, status, reason);
+        }
+    }
+
+    fn head(
+        &self,
+        out: &mut Vec<u8>,
         status: Status,
         connection: ConnectionField,
-    ) -> Head<'o> {
+        fields: &FieldList,
+    ) {
         let clock = self.clock.borrow();
-        Head::new(
-            out,
-            status,
-            &Common { server: SERVER, date: clock.date(), connection, lines: b"" },
-        )
+        push_head(out, status, &Common { server: SERVER, date: clock.date(), connection }, fields);
     }
 
     fn resource(&self, request: &Request<'_>) -> Resource {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drover_http1::{Refusal, Request, Status};
-use drover_mech::Key;
 use drover_mech::net::Net;
 
 use crate::auth::credentials::{Credentials, CredentialsTag};
 use crate::auth::password_file::Auth;
 use crate::auth::remembered::RememberedUsers;
 use crate::auth::verifiers::{AskOutcome, PasswordVerdict, REMEMBERED_MOST, VerifiedTags};
-use crate::lookup::pending::PendingAnswer;
-use crate::proxies::connections::ConnectionClients;
+use crate::lookup::pending::{PendingAnswer, RequestKey};
+use crate::proxies::client::ClientAddress;
+use crate::proxies::forwarded::ForwardedClients;
 
 /// For how long a worker takes users that the pool remembers without asking it again. Far less than the pool remembers
 /// them: it learns from that who is used.
@@ -30,7 +30,8 @@ pub(crate) struct Authenticator {
     auth: Arc<Auth>,
     /// Where results come in; `None`: nothing takes them yet.
     results: Option<Arc<VerifiedTags>>,
-    clients: Rc<ConnectionClients>,
+    /// Whom proxies name as clients in requests, if anybody may.
+    forwarded: Option<ForwardedClients>,
     /// Users that the pool was asked for not long ago: their requests take no lock.
     confirmed: RememberedUsers<Rc<[u8]>>,
     /// What the pool has been given and not answered yet: as many at most as its queue and its threads hold.
@@ -44,15 +45,13 @@ pub(crate) enum AuthOutcome {
     Refused(Refusal),
     /// That is being found out.
     Pending(Rc<PendingAnswer>),
-    /// It is to be asked again once it is known whose connection it is ([`ConnectionClients::identify`]).
-    Unidentified,
 }
 
 impl Authenticator {
-    /// For the users of `auth`; `clients`: whose the worker's connections are.
-    pub(crate) fn new(auth: Arc<Auth>, clients: Rc<ConnectionClients>) -> Authenticator {
+    /// For the users of `auth`; `forwarded`: whom proxies name as clients in requests, if anybody may.
+    pub(crate) fn new(auth: Arc<Auth>, forwarded: Option<ForwardedClients>) -> Authenticator {
         let confirmed = RememberedUsers::new(REMEMBERED_MOST, CONFIRMED_FOR);
-        Authenticator { auth, results: None, clients, confirmed, pending: Vec::new() }
+        Authenticator { auth, results: None, forwarded, confirmed, pending: Vec::new() }
     }
 
     /// From now on, results come in `results`; [`Authenticator::complete`] has to be called then.
@@ -60,9 +59,14 @@ impl Authenticator {
         self.results = Some(results);
     }
 
-    /// Whose request of the connection `key` it is. Where its credentials have just been found wrong, the caller knows
+    /// Whose request it is, which `key` is of `client`. Where its credentials have just been found wrong, the caller knows
     /// ([`PendingAnswer::refusal_of`]).
-    pub(crate) fn check(&mut self, request: &Request<'_>, key: Key, now: Instant) -> AuthOutcome {
+    pub(crate) fn check(
+        &mut self,
+        request: &Request<'_>,
+        (key, client): (RequestKey, ClientAddress),
+        now: Instant,
+    ) -> AuthOutcome {
         let Some((credentials, tag)) = self.credentials(request) else {
             return AuthOutcome::Refused(UNAUTHORIZED);
         };
@@ -74,9 +78,8 @@ impl Authenticator {
             return AuthOutcome::Pending(Rc::clone(answer));
         }
         let Some(results) = &self.results else { return AuthOutcome::Refused(TOO_MANY) };
-        let Some(client) = self.clients.of_request(key, request) else {
-            return AuthOutcome::Unidentified;
-        };
+        let named = self.forwarded.as_ref().and_then(|it| it.client(client, request.fields()));
+        let client = named.map_or(client, ClientAddress::Ip);
         let name = credentials.name().into();
         match self.auth.pool().ask(client.into(), (credentials, tag), results, now) {
             AskOutcome::Right(user) => {

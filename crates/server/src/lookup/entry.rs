@@ -1,7 +1,7 @@
 //! An entry of a worker's cache: one open file with everything that a response says of it.
 
 use std::borrow::Cow;
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 
 use drover_http1::coding::{self, ContentCoding};
 use drover_http1::conditional::{ETag, FileTimes, ListField, Validators};
-use drover_http1::mime;
+use drover_http1::response::PreparedResponse;
+use drover_http1::{FieldList, mime};
 use drover_mech::files::root::{ExpectedName, OpenFile, Sibling, Stamp};
 use drover_mech::files::served::{FileSystem, ServedFile};
+use drover_sys::reserve;
 
+use crate::SERVER;
 use crate::lookup::watch::WatchedPath;
 use crate::rules::{AddedFields, EtagSource};
 use crate::worker::clock::DateClock;
@@ -23,8 +26,8 @@ pub(crate) struct FileEntry {
     pub(crate) len: u64,
     pub(crate) validators: Validators,
     pub(crate) content_type: Cow<'static, str>,
-    /// The lines that rules add to the head.
-    pub(crate) added: Rc<[u8]>,
+    /// The fields that rules add.
+    pub(crate) added: Rc<FieldList>,
     /// The coding that the bytes are in; `None`: the file as it is.
     pub(crate) coding: Option<ContentCoding>,
     /// Whether `Accept-Encoding` decides if this or another form of the file is sent.
@@ -71,12 +74,12 @@ pub(crate) struct StoredForm {
     entry: Option<Rc<FileEntry>>,
 }
 
-/// Where an entry's bytes are, and the head of its usual response if one was prepared.
+/// Where an entry's bytes are, and its usual response if one was prepared.
 pub(crate) enum EntrySource {
-    /// Behind the usual head.
-    Memory(UsualHead),
+    /// Behind the head of the usual response.
+    Memory(PreparedResponse),
     /// In the file.
-    File(Rc<ServedFile>, Option<UsualHead>),
+    File(Rc<ServedFile>, Option<PreparedResponse>),
 }
 
 impl FileEntry {
@@ -88,11 +91,11 @@ impl FileEntry {
         context: EntryContext,
     ) -> FileEntry {
         let siblings = std::mem::take(&mut open.siblings);
-        let AddedFields { content_type, coding, lines } = added;
+        let AddedFields { content_type, coding, fields } = added;
         let plain_name =
             coding.and_then(|it| name.strip_suffix(it.suffix().as_bytes())).unwrap_or(name);
         let content_type = content_type.map_or_else(|| mime::of(plain_name).into(), Cow::Owned);
-        let mut entry = FileEntry::of(open, name, (content_type, coding), lines.into(), context);
+        let mut entry = FileEntry::of(open, name, (content_type, coding), Rc::new(fields), context);
         if coding.is_none() {
             let form = |it| StoredForm::new(it, &entry, context);
             entry.forms = siblings.into_iter().filter_map(form).collect();
@@ -106,7 +109,7 @@ impl FileEntry {
         open: OpenFile,
         name: &[u8],
         (content_type, coding): (Cow<'static, str>, Option<ContentCoding>),
-        added: Rc<[u8]>,
+        added: Rc<FieldList>,
         context: EntryContext,
     ) -> FileEntry {
         let OpenFile { fd, stamp, content, digest, unmeasured, file_system, .. } = open;
@@ -206,6 +209,57 @@ impl FileEntry {
         self.try_is_as_it_was().unwrap_or(false)
     }
 
+    /// Prepares the usual response; with the body, if it is short and the file has not changed. `always`: the fields that all
+    /// responses of the site have in addition.
+    pub(crate) fn prepare(&mut self, clock: &DateClock, always: Option<&FieldList>) {
+        // Twice: once behind its head, and once where it is kept.
+        let has_room = |content: &Vec<u8>| reserve::probe(2 * content.len()).is_ok();
+        let content = self.take_content().filter(has_room);
+        let EntrySource::File(file, _) = &self.source else { return };
+        let file = Rc::clone(file);
+        let mut usual = self.usual_response(clock, always, |bytes| {
+            bytes.extend_from_slice(content.as_deref().unwrap_or_default());
+            content.is_some() || self.len == 0
+        });
+        if content.is_some() && reserve::holds(&usual.bytes()) {
+            // Many clients may wait for it, and the reserve is for all.
+            usual = self.usual_response(clock, always, |_| false);
+        }
+        self.cost += self.watched.as_ref().map_or(0, WatchedPath::cost) + usual.size();
+        self.source = if usual.has_body() {
+            EntrySource::Memory(usual)
+        } else {
+            EntrySource::File(file, Some(usual))
+        };
+        self.forms_mut().for_each(|form| form.prepare(clock, always));
+    }
+
+    /// The usual response of the entry. `append_body` puts the body behind its head, if it can.
+    fn usual_response(
+        &self,
+        clock: &DateClock,
+        always: Option<&FieldList>,
+        append_body: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> PreparedResponse {
+        let mut fields = FieldList::default();
+        always.into_iter().for_each(|always| fields.push_all(always));
+        self.tell_whole(clock.seconds(), &mut fields);
+        let now = (clock.date(), clock.seconds());
+        PreparedResponse::new(SERVER, now, &fields, append_body)
+    }
+
+    /// Adds the fields of a response with all of the file. `now`: the second of its date.
+    pub(crate) fn tell_whole(&self, now: u64, fields: &mut FieldList) {
+        fields
+            .content_type(&self.content_type)
+            .content_encoding(self.coding)
+            .content_length(self.len)
+            .validators(&self.validators, now)
+            .varies_by_coding(self.varies)
+            .push_all(&self.added);
+        fields.accept_ranges();
+    }
+
     /// The names of the file and its forms, and what they led to.
     pub(crate) fn names(&self) -> impl Iterator<Item = (&[u8], Option<Stamp>)> {
         let forms = self.forms.iter().map(|form| (&*form.name, form.stamp));
@@ -218,8 +272,8 @@ impl FileEntry {
         self.names().map(owned).collect()
     }
 
-    /// The head of the usual response, and the body behind it if that is in memory.
-    pub(crate) fn usual(&self) -> Option<&UsualHead> {
+    /// The usual response, as HTTP/1 has it: with the body, if that is in memory.
+    pub(crate) fn usual(&self) -> Option<&PreparedResponse> {
         match &self.source {
             EntrySource::Memory(usual) => Some(usual),
             EntrySource::File(_, usual) => usual.as_ref(),
@@ -271,40 +325,6 @@ fn is_current(form: &Stamp, whole: &Stamp) -> bool {
     let time = |stamp: &Stamp| (stamp.modified, stamp.modified_nanos);
     time(form) == time(whole)
         || (time(form) > time(whole) && form.changed.0 + COPIED_WITHIN >= whole.changed.0)
-}
-
-/// The head of the usual response to a request for a file: to a plain GET over HTTP/1.1, on a connection
-/// that persists. Only the date changes from response to response.
-pub(crate) struct UsualHead {
-    /// The head, and the body behind it if that is in memory.
-    pub(crate) bytes: RefCell<Rc<[u8]>>,
-    pub(crate) head_len: usize,
-    /// Where the date's text begins.
-    pub(crate) date: usize,
-    /// The second of the date in the head.
-    pub(crate) second: Cell<u64>,
-}
-
-impl UsualHead {
-    /// The head with the date of `clock`'s second. Bytes that are still being sent keep their date.
-    pub(crate) fn dated(&self, clock: &DateClock) -> Ref<'_, Rc<[u8]>> {
-        if self.second.replace(clock.seconds()) != clock.seconds() {
-            let date = clock.date();
-            let mut bytes = self.bytes.borrow_mut();
-            Rc::make_mut(&mut bytes)[self.date..][..date.len()].copy_from_slice(date);
-        }
-        self.bytes.borrow()
-    }
-
-    /// The body, if that is in memory.
-    pub(crate) fn body(&self) -> Ref<'_, [u8]> {
-        Ref::map(self.bytes.borrow(), |bytes| &bytes[self.head_len..])
-    }
-
-    /// Bytes of head and body.
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.borrow().len()
-    }
 }
 
 #[cfg(test)]

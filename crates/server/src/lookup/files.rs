@@ -22,8 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use drover_http1::conditional::ListField;
-use drover_http1::{Refusal, Status};
-use drover_mech::Key;
+use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::files::open_pool::{OpenPool, OpenResults, Opened};
 use drover_mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, Root};
 use drover_mech::net::Net;
@@ -32,7 +31,9 @@ use tracing::{info, warn};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntryContext, EntrySource, FileEntry};
 use crate::lookup::kept::KeptFiles;
-use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, PendingOpens, PendingOutcome};
+use crate::lookup::pending::{
+    LookupOutcome, MISSING, PendingAnswer, PendingOpens, PendingOutcome, Requester,
+};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
 use crate::rules::{AddedFields, Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
@@ -86,28 +87,6 @@ pub(crate) struct LookupContext<'a> {
     pub(crate) net: &'a Net,
     pub(crate) clock: &'a DateClock,
     pub(crate) counters: &'a WorkerCounters,
-}
-
-/// The connection that a file is looked up for.
-pub(crate) struct Requester {
-    pub(crate) key: Key,
-    /// The user whose request is being answered; `None`: it is nobody's. It is the request's own, so that the log names nobody
-    /// for the request of another.
-    pub(crate) user: Option<Rc<[u8]>>,
-    /// What it has waited for, if it has. Its outcome is for the first look-up that needs a file opened.
-    pub(crate) awaited: Option<Rc<PendingAnswer>>,
-}
-
-impl Requester {
-    /// Why the request is refused whose error page the connection has waited for.
-    pub(crate) fn refused(&self) -> Option<Refusal> {
-        self.awaited.as_ref().and_then(|open| open.refusal_of(self.key))
-    }
-
-    /// Whether another thread has just found right, for this request, what is kept under `key`.
-    fn has_checked(&self, root: &Arc<Root>, key: &[u8]) -> bool {
-        self.awaited.as_ref().is_some_and(|check| check.is_same(root, key))
-    }
 }
 
 /// The files of a site, as one worker finds them.
@@ -218,10 +197,10 @@ impl SiteFiles {
         self.options.names.fallback.is_some()
     }
 
-    /// The lines that may go ahead of a file while another thread opens it.
-    pub(crate) fn early_hints(&self, open: &PendingAnswer) -> Vec<u8> {
-        open.name()
-            .map_or(Vec::new(), |name| AddedFields::of(&self.options.early_hints, name).lines)
+    /// The fields that may go ahead of a file while another thread opens it.
+    pub(crate) fn early_hints(&self, open: &PendingAnswer) -> FieldList {
+        let hints = |name| AddedFields::of(&self.options.early_hints, name).fields;
+        open.name().map(hints).unwrap_or_default()
     }
 
     /// Takes the results of other threads, makes an entry of each file, and resumes the connections that
@@ -393,7 +372,7 @@ impl SiteFiles {
                 }
                 if keeps || entry.unmeasured {
                     let cors = self.options.cors.as_deref();
-                    entry.prepare(context.clock, cors.map_or(b"", Cors::always));
+                    entry.prepare(context.clock, cors.map(Cors::always));
                 }
                 LookupOutcome::File(Rc::new(entry))
             }
@@ -488,15 +467,18 @@ fn without_query(path: &[u8]) -> &[u8] {
 mod tests {
     use std::time::Duration;
 
+    use drover_mech::Key;
     use drover_mech::net::NetOptions;
 
     use super::*;
+    use crate::lookup::pending::RequestKey;
     use crate::status::statistics::CounterTable;
 
     /// A directory whose names the kernel never has at hand: it asks procfs each time.
     const NEVER_AT_HAND: &str = "/proc/sys/kernel";
 
     const KEY: Key = Key { slot: 0, generation: 1 };
+    const REQUEST: RequestKey = RequestKey { connection: KEY, stream: 0 };
 
     /// What `work` makes of the files beneath that directory, which one thread opens.
     fn with_files(work: impl FnOnce(&mut SiteFiles, &OpenResults, &LookupContext<'_>)) {
@@ -555,7 +537,7 @@ mod tests {
         awaited: Option<Rc<PendingAnswer>>,
         context: &LookupContext<'_>,
     ) -> Rc<PendingAnswer> {
-        let mut requester = Requester { key: KEY, user: None, awaited };
+        let mut requester = Requester { key: REQUEST, awaited };
         match files.look_up(wanted(path), &mut requester, context) {
             Lookup::Pending(open) => open,
             _ => panic!("it is at hand"),
@@ -590,7 +572,7 @@ mod tests {
                 if is_replaced {
                     files.replace_root(Root::open(other.path()).unwrap());
                 }
-                let mut requester = Requester { key: KEY, user: None, awaited: Some(open) };
+                let mut requester = Requester { key: REQUEST, awaited: Some(open) };
                 let found = files.look_up(wanted(b"/ostype"), &mut requester, context);
                 assert_eq!(matches!(found, Lookup::Ready(_)), !is_replaced);
             }

@@ -19,6 +19,34 @@ use drover_mech::net::Net;
 
 use crate::lookup::entry::FileEntry;
 
+/// Whose request it is, and which of that connection's: two requests of one connection may wait at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RequestKey {
+    pub(crate) connection: Key,
+    /// Which of the connection's streams; 0 where a connection has one.
+    pub(crate) stream: u32,
+}
+
+/// A request that something is looked up for.
+#[derive(Clone)]
+pub(crate) struct Requester {
+    pub(crate) key: RequestKey,
+    /// What it has waited for, if it has. Its outcome is for the first look-up that needs a file opened.
+    pub(crate) awaited: Option<Rc<PendingAnswer>>,
+}
+
+impl Requester {
+    /// Why the request is refused whose error page it has waited for.
+    pub(crate) fn refused(&self) -> Option<Refusal> {
+        self.awaited.as_ref().and_then(|open| open.refusal_of(self.key))
+    }
+
+    /// Whether another thread has just found right, for this request, what is kept under `key`.
+    pub(crate) fn has_checked(&self, root: &Arc<Root>, key: &[u8]) -> bool {
+        self.awaited.as_ref().is_some_and(|check| check.is_same(root, key))
+    }
+}
+
 /// What a name leads to.
 #[derive(Clone)]
 pub(crate) enum LookupOutcome {
@@ -50,8 +78,8 @@ pub(crate) struct PendingAnswer {
     asked: Box<[u8]>,
     /// Whether a file of that name is being opened.
     opens: bool,
-    /// The connections that wait for the outcome; with why their request is refused, if that is known.
-    waiters: RefCell<BTreeMap<Key, Option<Refusal>>>,
+    /// Who waits for the outcome; with why their request is refused, if that is known.
+    waiters: RefCell<BTreeMap<RequestKey, Option<Refusal>>>,
     outcome: OnceCell<PendingOutcome>,
     /// Whether the name is `posts.html` and was asked for in place of a directory `posts`, which is served if there is no such
     /// file.
@@ -80,12 +108,12 @@ pub(crate) struct PendingOpens {
 }
 
 impl PendingAnswer {
-    /// Something that was just asked for, for the connection `key`, and is not the opening of a file.
-    pub(crate) fn new(asked: &[u8], key: Key) -> Rc<PendingAnswer> {
+    /// Something that was just asked for, for the request `key`, and is not the opening of a file.
+    pub(crate) fn new(asked: &[u8], key: RequestKey) -> Rc<PendingAnswer> {
         PendingAnswer::of(asked, false, key)
     }
 
-    fn of(asked: &[u8], opens: bool, key: Key) -> Rc<PendingAnswer> {
+    fn of(asked: &[u8], opens: bool, key: RequestKey) -> Rc<PendingAnswer> {
         let waiters = RefCell::new(BTreeMap::from([(key, None)]));
         let (outcome, beside_directory) = (OnceCell::new(), Cell::new(false));
         let asked = asked.into();
@@ -102,8 +130,8 @@ impl PendingAnswer {
         self.beside_directory.get()
     }
 
-    /// Adds the connection `key` to those that wait.
-    pub(crate) fn join(&self, key: Key) {
+    /// Adds the request `key` to those that wait.
+    pub(crate) fn join(&self, key: RequestKey) {
         self.waiters.borrow_mut().insert(key, None);
     }
 
@@ -135,28 +163,28 @@ impl PendingAnswer {
         outcome.is_some_and(beneath) && *self.asked == *key
     }
 
-    /// Notes that the request of the connection `key`, which waits, is refused.
-    pub(crate) fn refuse(&self, key: Key, refusal: Refusal) {
+    /// Notes that the request `key`, which waits, is refused.
+    pub(crate) fn refuse(&self, key: RequestKey, refusal: Refusal) {
         self.waiters.borrow_mut().insert(key, Some(refusal));
     }
 
-    /// Why the request of the connection `key` is refused, if that was known before it waited.
-    pub(crate) fn refusal_of(&self, key: Key) -> Option<Refusal> {
+    /// Why the request `key` is refused, if that was known before it waited.
+    pub(crate) fn refusal_of(&self, key: RequestKey) -> Option<Refusal> {
         self.waiters.borrow().get(&key).copied().flatten()
     }
 
-    /// Forgets the connection `key`, which has given up waiting.
-    pub(crate) fn leave(&self, key: Key) {
+    /// Forgets the request `key`, which has given up waiting.
+    pub(crate) fn leave(&self, key: RequestKey) {
         self.waiters.borrow_mut().remove(&key);
     }
 
-    /// Sets the outcome, and resumes the connections that wait. Each then looks its path up again, and
+    /// Sets the outcome, and resumes the connections whose requests wait. Each then looks its path up again, and
     /// finds the outcome by [`PendingAnswer::outcome_of`].
     pub(crate) fn finish(&self, outcome: PendingOutcome, net: &Net) {
         // The outcome is set once only: the caller has just taken this out of the table.
         let _ = self.outcome.set(outcome);
         for key in self.waiters.borrow().keys() {
-            net.wake(*key);
+            net.wake(key.connection);
         }
     }
 
@@ -173,14 +201,14 @@ impl PendingOpens {
         PendingOpens { pool, results, by_name, checks, look_at_root: None }
     }
 
-    /// Adds the connection `key` to those that wait for `name`; `None`: `name` is not being opened.
-    pub(crate) fn join(&self, name: &[u8], key: Key) -> Option<Rc<PendingAnswer>> {
+    /// Adds the request `key` to those that wait for `name`; `None`: `name` is not being opened.
+    pub(crate) fn join(&self, name: &[u8], key: RequestKey) -> Option<Rc<PendingAnswer>> {
         let open = self.by_name.get(name)?;
         open.join(key);
         Some(Rc::clone(open))
     }
 
-    /// Has a thread open `name`, which is not being opened yet, for the connection `key`.
+    /// Has a thread open `name`, which is not being opened yet, for the request `key`.
     ///
     /// # Errors
     /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
@@ -189,7 +217,7 @@ impl PendingOpens {
         root: &Arc<Root>,
         name: &[u8],
         how: OpenOptions,
-        key: Key,
+        key: RequestKey,
     ) -> io::Result<Rc<PendingAnswer>> {
         self.begin_again(root, name, how)?;
         let open = PendingAnswer::of(name, true, key);
@@ -211,7 +239,7 @@ impl PendingOpens {
         self.pool.open(root, name, how, &self.results)
     }
 
-    /// Has a thread look, for the connection `requester`, whether what is kept under `key` is still right, unless such a
+    /// Has a thread look, for the request `requester`, whether what is kept under `key` is still right, unless such a
     /// look is under way. `names`: the names it depends on.
     ///
     /// # Errors
@@ -221,7 +249,7 @@ impl PendingOpens {
         root: &Arc<Root>,
         key: &[u8],
         names: impl FnOnce() -> Vec<ExpectedName>,
-        requester: Key,
+        requester: RequestKey,
     ) -> io::Result<Rc<PendingAnswer>> {
         if let Some(check) = self.checks.get(key) {
             check.join(requester);
@@ -238,7 +266,7 @@ impl PendingOpens {
         self.checks.remove(key)
     }
 
-    /// Has a thread look, for the connection `requester`, where the root's path leads now, unless such a look is under
+    /// Has a thread look, for the request `requester`, where the root's path leads now, unless such a look is under
     /// way: looks that hang would otherwise take all the threads that files need.
     ///
     /// # Errors
@@ -246,7 +274,7 @@ impl PendingOpens {
     pub(crate) fn look_at_root(
         &mut self,
         root: &Arc<Root>,
-        requester: Key,
+        requester: RequestKey,
         now: Instant,
     ) -> io::Result<Rc<PendingAnswer>> {
         if let Some((look, _)) = &self.look_at_root {
@@ -288,8 +316,9 @@ mod tests {
     fn who_waits_no_longer_leaves_nothing_behind() {
         let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         let net = Net::open(&NetOptions::new(mechanism)).unwrap();
-        let key = |generation| Key { slot: 3, generation };
-        let results = OpenResults::new(net.remote(), key(0));
+        let of = |generation| Key { slot: 3, generation };
+        let key = |generation| RequestKey { connection: of(generation), stream: 0 };
+        let results = OpenResults::new(net.remote(), of(0));
         let mut pending = PendingOpens::new(Arc::new(OpenPool::new(1)), results);
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
         let open = pending.begin(&root, b"ostype", OpenOptions::default(), key(1)).unwrap();

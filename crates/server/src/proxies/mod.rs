@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 pub(crate) mod client;
-pub(crate) mod connections;
 pub(crate) mod forwarded;
 pub(crate) mod header;
 pub(crate) mod trusted;

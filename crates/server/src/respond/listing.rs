@@ -7,14 +7,13 @@ use std::io::{self, Write};
 use std::rc::Rc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use drover_http1::response::{Common, Head, push_path};
-use drover_http1::{Method, Refusal, Request, Status};
+use drover_http1::response::push_path;
+use drover_http1::{Refusal, Request, Status};
 use drover_mech::files::root::{LISTED_MOST, ListedFile, Listing};
-use drover_mech::net::Body;
 use drover_sys::reserve;
 use serde::{Serialize, Serializer};
 
-use crate::respond::response::{self, Response};
+use crate::exchange::{Content, Exchange};
 
 /// The style of the page: readable, narrow or wide, light or dark.
 const STYLE: &str = "<style>:root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}\
@@ -67,15 +66,13 @@ struct JsonListing<'l> {
     cut: bool,
 }
 
-/// Writes the response to a request for a directory that is shown. `name` is the directory's, beneath the root.
-pub(crate) fn listing(
+/// Answers a request for a directory that is shown. `name` is the directory's, beneath the root.
+pub(super) fn listing(
     listing: &Listing,
     name: &[u8],
     request: &Request<'_>,
-    common: &Common<'_>,
-    out: &mut Vec<u8>,
-) -> Response {
-    let with_body = request.method != Method::Head;
+    exchange: &mut Exchange,
+) {
     let mut body = Page(Vec::new());
     let (content_type, written) = if wants_json(request) {
         ("application/json", json(listing, &mut body))
@@ -84,20 +81,17 @@ pub(crate) fn listing(
     };
     let Page(body) = body;
     if written.is_err() {
-        return response::refusal(NO_MEMORY, common, with_body, out);
+        return exchange.refuse(NO_MEMORY);
     }
-    Head::new(out, Status::Ok, common)
+    exchange
+        .answer(Status::Ok)
         .content_type(content_type)
         .nosniff()
         .content_length(body.len() as u64)
         .field("Vary", b"Accept")
         .field("Cache-Control", b"no-cache")
-        .field("Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'")
-        .finish();
-    if !with_body {
-        return Response::written(Status::Ok);
-    }
-    Response::followed_by(Body::Made(Rc::new(body)), Status::Ok)
+        .field("Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'");
+    exchange.content = Content::Made(Rc::new(body));
 }
 
 /// Whether a program asks, and not a browser: browsers name HTML.

@@ -1,9 +1,7 @@
-//! From a request to a response: what there is to answer, and its bytes.
+//! What there is to answer to a request: its status, its fields and its content, in no protocol's form.
 
-pub(crate) mod extras;
+pub(crate) mod answer;
 pub(crate) mod listing;
-pub(crate) mod parts;
-pub(crate) mod repeated;
-pub(crate) mod response;
+mod response;
 pub(crate) mod site;
 pub(crate) mod sites;

@@ -7,20 +7,18 @@ use std::sync::Arc;
 use anyhow::Context;
 use drover_http1::Request;
 use drover_http1::coding::ContentCoding;
-use drover_http1::date::DateText;
-use drover_http1::response::{Common, ConnectionField};
 use drover_mech::files::root::{ListedNames, OpenOptions};
 use drover_mech::net::Net;
 
 use crate::auth::Authenticator;
 use crate::config::{Config, ContentSource, SiteSettings};
+use crate::exchange::FixedBody;
 use crate::hosts::{HostTable, cannot_be_rebound};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::lookup::kept::KeptFiles;
-use crate::proxies::connections::ConnectionClients;
-use crate::respond::response::{Fixed, SERVER};
 use crate::rules::{Cors, EtagSource};
+use crate::worker::clock::DateClock;
 
 /// Bodies up to this length that are not kept are read and sent with their head by one call when the
 /// user names no file backend. A read of 1 KiB costs less than the second call that lends
@@ -38,7 +36,7 @@ pub(crate) enum SiteContent {
     /// left to the file backend.
     Files { files: Box<SiteFiles>, in_memory: u64 },
     /// One body for every request.
-    Fixed(Fixed),
+    Fixed(Rc<FixedBody>),
 }
 
 /// A site, as one worker serves it.
@@ -60,8 +58,6 @@ pub(crate) struct ServedSites {
     answering: usize,
     /// What is kept of their files.
     pub(crate) kept: Rc<RefCell<KeptFiles>>,
-    /// Whose the worker's connections are: sites for users alone ask for it.
-    pub(crate) clients: Rc<ConnectionClients>,
 }
 
 struct HostRouting {
@@ -90,16 +86,19 @@ impl OtherHosts {
 }
 
 impl ServedSite {
-    /// The site with this number. `kept`: what is kept of all sites; `clients`: whose connections are.
+    /// The site with this number. `kept`: what is kept of all sites.
     fn open(
         settings: &SiteSettings,
         config: &Config,
         (kept, number): (&Rc<RefCell<KeptFiles>>, usize),
-        clients: &Rc<ConnectionClients>,
+        clock: &DateClock,
         net: &Net,
     ) -> anyhow::Result<ServedSite> {
         let content = match &settings.source {
-            ContentSource::Fixed(size) => SiteContent::Fixed(Fixed::new(*size)),
+            ContentSource::Fixed(size) => {
+                let always = settings.cors.as_ref().map(|cors| cors.always());
+                SiteContent::Fixed(Rc::new(FixedBody::new(*size, clock, always)))
+            }
             ContentSource::Directory(root) => {
                 // A backend that is asked for by name moves every body itself.
                 let unless_named = |most| if config.files.is_none() { most } else { 0 };
@@ -113,7 +112,8 @@ impl ServedSite {
             }
         };
         let auth = settings.auth.clone();
-        let auth = auth.map(|auth| Box::new(Authenticator::new(auth, Rc::clone(clients))));
+        let forwarded = || config.proxies.of_requests();
+        let auth = auth.map(|auth| Box::new(Authenticator::new(auth, forwarded())));
         Ok(ServedSite { content, cors: settings.cors.clone(), auth })
     }
 
@@ -123,28 +123,23 @@ impl ServedSite {
             SiteContent::Fixed(_) => None,
         }
     }
-
-    /// Another second has begun.
-    pub(crate) fn prepare(&mut self, date: &DateText) {
-        if let SiteContent::Fixed(fixed) = &mut self.content {
-            let lines = self.cors.as_ref().map_or(&b""[..], |cors| cors.always());
-            let connection = ConnectionField::Implied;
-            fixed.prepare(&Common { server: SERVER, date, connection, lines });
-        }
-    }
 }
 
 impl ServedSites {
     /// The sites of `config`, for one of `sharers` workers of a process.
-    pub(crate) fn open(config: &Config, sharers: usize, net: &Net) -> anyhow::Result<ServedSites> {
+    pub(crate) fn open(
+        config: &Config,
+        sharers: usize,
+        clock: &DateClock,
+        net: &Net,
+    ) -> anyhow::Result<ServedSites> {
         // Half of all descriptors are left to connections.
         let descriptors = drover_sys::process::open_files_limit().soft.unwrap_or(u64::MAX) / 2;
         let kept = KeptFiles::new(config.cache, descriptors / sharers as u64);
-        let clients = Rc::new(ConnectionClients::new(config.proxies.of_requests()));
         let all = config
             .sites()
             .enumerate()
-            .map(|(number, site)| ServedSite::open(site, config, (&kept, number), &clients, net))
+            .map(|(number, site)| ServedSite::open(site, config, (&kept, number), clock, net))
             .collect::<anyhow::Result<_>>()?;
         let hosts = match config.hosts.is_empty() && config.allowed_hosts.is_empty() {
             true => None,
@@ -157,7 +152,7 @@ impl ServedSites {
                 },
             })),
         };
-        Ok(ServedSites { all, hosts, answering: 0, kept, clients })
+        Ok(ServedSites { all, hosts, answering: 0, kept })
     }
 
     /// The site that a request is for; `None`: it is for a host that is not served.

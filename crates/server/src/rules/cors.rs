@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use drover_http1::Request;
+use drover_http1::{FieldList, Request};
 
 /// An origin whose pages may read responses: `https://app.example.org`, or `*` for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,76 +38,67 @@ impl FromStr for AllowedOrigin {
 
 /// Fields that scripts of other sites may read too: without them a script cannot resume a download or compare versions. Browsers
 /// show the rest of what matters (`Content-Type`, `Last-Modified`, …) anyway.
-const EXPOSED: &str = "Access-Control-Expose-Headers: Accept-Ranges, Content-Encoding, Content-Length, Content-Range, ETag\r\n";
+const EXPOSED: &[u8] = b"Accept-Ranges, Content-Encoding, Content-Length, Content-Range, ETag";
 
-/// What responses say of the origins that may read them, laid out as lines of a head.
+/// What responses say of the origins that may read them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cors {
-    /// The lines that every response has.
-    always: Vec<u8>,
-    /// For each origin: those, and what a response to a request of this origin has in addition.
-    origins: Vec<(String, Vec<u8>)>,
-}
-
-/// What a response has of [`Cors`].
-#[derive(Clone, Copy, Default)]
-pub(crate) struct CorsLines<'c> {
-    /// All lines.
-    pub(crate) all: &'c [u8],
-    /// Those of them that other responses do not have.
-    pub(crate) own: &'c [u8],
+    /// The fields that every response has.
+    always: FieldList,
+    /// For each origin: what a response to a request of this origin has in addition.
+    origins: Vec<(String, FieldList)>,
 }
 
 impl Cors {
-    /// The lines for these origins; `None`: there are none.
+    /// The fields for these origins; `None`: there are none.
     #[must_use]
     pub fn new(allowed: &[AllowedOrigin]) -> Option<Cors> {
         if allowed.is_empty() {
             return None;
         }
         if allowed.contains(&AllowedOrigin::Any) {
-            let always = format!("Access-Control-Allow-Origin: *\r\n{EXPOSED}").into_bytes();
-            return Some(Cors { always, origins: Vec::new() });
+            return Some(Cors { always: fields_for("*"), origins: Vec::new() });
         }
         // Caches must not give the response to one origin to another.
-        let always = b"Vary: Origin\r\n".to_vec();
-        let lines = |allowed: &AllowedOrigin| match allowed {
+        let always = FieldList::from_iter([("Vary", &b"Origin"[..])]);
+        let own = |allowed: &AllowedOrigin| match allowed {
             AllowedOrigin::Any => None,
-            AllowedOrigin::One(origin) => {
-                let own = format!("Access-Control-Allow-Origin: {origin}\r\n{EXPOSED}");
-                Some((origin.clone(), [&always, own.as_bytes()].concat()))
-            }
+            AllowedOrigin::One(origin) => Some((origin.clone(), fields_for(origin))),
         };
-        let origins = allowed.iter().filter_map(lines).collect();
+        let origins = allowed.iter().filter_map(own).collect();
         Some(Cors { always, origins })
     }
 
-    /// The lines that every response has.
-    pub(crate) fn always(&self) -> &[u8] {
+    /// The fields that every response has.
+    pub(crate) fn always(&self) -> &FieldList {
         &self.always
     }
 
-    /// The lines of the response to a request.
-    pub(crate) fn lines_for(&self, request: &Request<'_>) -> CorsLines<'_> {
-        let all = match self.origins.is_empty() {
-            true => &self.always,
-            false => self.lines_of(request.field("Origin")).unwrap_or(&self.always),
-        };
-        CorsLines { all, own: &all[self.always.len()..] }
+    /// What the response to a request has beside the fields that every response has.
+    pub(crate) fn own_fields(&self, request: &Request<'_>) -> Option<&FieldList> {
+        if self.origins.is_empty() { None } else { self.fields_of(request.field("Origin")) }
     }
 
-    fn lines_of(&self, origin: Option<&[u8]>) -> Option<&Vec<u8>> {
+    fn fields_of(&self, origin: Option<&[u8]>) -> Option<&FieldList> {
         let origin = origin?;
-        let lines = self.origins.iter().find(|(allowed, _)| allowed.as_bytes() == origin);
-        lines.map(|(_, lines)| lines)
+        let fields = self.origins.iter().find(|(allowed, _)| allowed.as_bytes() == origin);
+        fields.map(|(_, fields)| fields)
     }
 
     /// Whether a request asks what a page may do, and the page's origin may.
     pub(crate) fn is_granted_preflight(&self, request: &Request<'_>) -> bool {
         let origin = request.field("Origin");
-        let is_allowed = self.origins.is_empty() || self.lines_of(origin).is_some();
+        let is_allowed = self.origins.is_empty() || self.fields_of(origin).is_some();
         origin.is_some() && is_allowed && request.field("Access-Control-Request-Method").is_some()
     }
+}
+
+/// What allows an origin to read a response.
+fn fields_for(origin: &str) -> FieldList {
+    FieldList::from_iter([
+        ("Access-Control-Allow-Origin", origin.as_bytes()),
+        ("Access-Control-Expose-Headers", EXPOSED),
+    ])
 }
 
 #[cfg(test)]
@@ -115,26 +106,29 @@ mod tests {
     use drover_http1::{HeadLimits, request};
 
     use super::*;
+    use crate::rules::headers::tests::texts_of;
 
-    fn lines(allowed: &[&str], fields: &str) -> (String, String, bool) {
+    /// What every response says, what the response to a request with these fields says in addition, and whether that is a
+    /// preflight that is granted.
+    fn told(allowed: &[&str], fields: &str) -> (String, String, bool) {
         let allowed: Vec<_> = allowed.iter().map(|it| it.parse().unwrap()).collect();
         let cors = Cors::new(&allowed).unwrap();
         let input = format!("GET / HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
         let request = request::parse(input.as_bytes(), &HeadLimits::default()).unwrap().unwrap();
-        let CorsLines { all, own } = cors.lines_for(&request);
-        let text = |bytes: &[u8]| String::from_utf8(bytes.into()).unwrap();
-        (text(all), text(own), cors.is_granted_preflight(&request))
+        let own = cors.own_fields(&request).map(texts_of).unwrap_or_default();
+        (texts_of(cors.always()).concat(), own.concat(), cors.is_granted_preflight(&request))
     }
 
     #[test]
     fn an_origin_that_may_read_is_repeated_and_no_other() {
         let two = ["https://a.example", "http://b.example:8080"];
-        let vary = "Vary: Origin\r\n";
-        let b = &format!("Access-Control-Allow-Origin: http://b.example:8080\r\n{EXPOSED}");
+        let allows = |origin: &str| texts_of(&fields_for(origin)).concat();
+        let b = &allows("http://b.example:8080");
+        assert!(b.starts_with("Access-Control-Allow-Origin: http://b.example:8080\n"));
         let is = |fields: &str, own: &str| {
             assert_eq!(
-                lines(&two, fields),
-                (format!("{vary}{own}"), own.into(), false),
+                told(&two, fields),
+                ("Vary: Origin\n".into(), own.into(), false),
                 "{fields}"
             );
         };
@@ -144,8 +138,8 @@ mod tests {
         is("Origin: http://b.example\r\n", "");
         is("Origin: null\r\n", "");
         is("Origin: http://b.example:80801\r\n", "");
-        let any = format!("Access-Control-Allow-Origin: *\r\n{EXPOSED}");
-        assert_eq!(lines(&["*", "http://a"], "Origin: http://c\r\n"), (any, "".into(), false));
+        let any = (allows("*"), String::new(), false);
+        assert_eq!(told(&["*", "http://a"], "Origin: http://c\r\n"), any);
         assert_eq!(Cors::new(&[]), None);
     }
 
@@ -153,13 +147,13 @@ mod tests {
     fn a_preflight_is_granted_to_who_may_read() {
         let asks = "Access-Control-Request-Method: GET\r\n";
         let is_granted = |allowed: &str, origin: &str| {
-            lines(&[allowed], &format!("Origin: {origin}\r\n{asks}")).2
+            told(&[allowed], &format!("Origin: {origin}\r\n{asks}")).2
         };
         assert!(is_granted("*", "http://a"));
         assert!(is_granted("http://a", "http://a"));
         assert!(!is_granted("http://a", "http://b"));
-        assert!(!lines(&["*"], asks).2);
-        assert!(!lines(&["*"], "Origin: http://a\r\n").2);
+        assert!(!told(&["*"], asks).2);
+        assert!(!told(&["*"], "Origin: http://a\r\n").2);
     }
 
     #[test]

@@ -39,6 +39,7 @@ impl From<EarlyHint> for HeaderRule {
 mod tests {
     use super::*;
     use crate::rules::AddedFields;
+    use crate::rules::headers::tests::texts_of;
 
     #[test]
     fn hints_add_up_unless_a_written_field_follows() {
@@ -48,14 +49,13 @@ mod tests {
             hint("/index.html   <https://cdn.example>; rel=preconnect"),
             hint("*.js </b.js>; rel=modulepreload"),
         ];
-        let lines = |rules: &[HeaderRule]| {
-            String::from_utf8(AddedFields::of(rules, b"index.html").lines).unwrap()
-        };
-        let expected = "Link: </a.css>; rel=preload; as=style\r\n\
-                        Link: <https://cdn.example>; rel=preconnect\r\n";
-        assert_eq!(lines(&rules), expected);
+        let fields =
+            |rules: &[HeaderRule]| texts_of(&AddedFields::of(rules, b"index.html").fields).concat();
+        let expected = "Link: </a.css>; rel=preload; as=style\n\
+                        Link: <https://cdn.example>; rel=preconnect\n";
+        assert_eq!(fields(&rules), expected);
         rules.push("*.html Link: </c>; rel=next".parse().unwrap());
-        assert_eq!(lines(&rules), "Link: </c>; rel=next\r\n");
+        assert_eq!(fields(&rules), "Link: </c>; rel=next\n");
     }
 
     #[test]

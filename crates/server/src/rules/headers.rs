@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use drover_http1::FieldList;
 use drover_http1::coding::ContentCoding;
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -159,8 +160,8 @@ pub(crate) struct AddedFields {
     pub(crate) content_type: Option<String>,
     /// The coding that the file's own bytes are in.
     pub(crate) coding: Option<ContentCoding>,
-    /// The lines of all other fields.
-    pub(crate) lines: Vec<u8>,
+    /// All other fields.
+    pub(crate) fields: FieldList,
 }
 
 impl AddedFields {
@@ -185,8 +186,7 @@ impl AddedFields {
             } else if rule.is_for(CODING) {
                 added.coding = named_coding(&rule.value).flatten();
             } else {
-                let line = format!("{}: {}\r\n", rule.name, rule.value);
-                added.lines.extend_from_slice(line.as_bytes());
+                added.fields.push(&rule.name, rule.value.as_bytes());
             }
         }
         added
@@ -194,7 +194,7 @@ impl AddedFields {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::rules) mod tests {
     use super::*;
 
     #[test]
@@ -241,10 +241,16 @@ mod tests {
         }
     }
 
+    /// The fields as text, each with an end of line.
+    pub(in crate::rules) fn texts_of(fields: &FieldList) -> Vec<String> {
+        let text = |(name, value): (&str, &[u8])| format!("{name}: {}\n", value.escape_ascii());
+        fields.iter().map(text).collect()
+    }
+
     fn added(rules: &[&str], name: &str) -> (Option<String>, String) {
         let rules: Vec<HeaderRule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        let AddedFields { content_type, lines, .. } = AddedFields::of(&rules, name.as_bytes());
-        (content_type, String::from_utf8(lines).unwrap())
+        let AddedFields { content_type, fields, .. } = AddedFields::of(&rules, name.as_bytes());
+        (content_type, texts_of(&fields).concat())
     }
 
     #[test]
@@ -259,13 +265,13 @@ mod tests {
             added(&rules, "assets/js/app.js"),
             (
                 None,
-                "X-Content-Type-Options: nosniff\r\ncache-control: max-age=31536000, immutable\r\n"
+                "X-Content-Type-Options: nosniff\ncache-control: max-age=31536000, immutable\n"
                     .into()
             )
         );
-        let (content_type, lines) = added(&rules, "index.html");
+        let (content_type, fields) = added(&rules, "index.html");
         assert_eq!(content_type, None);
-        assert_eq!(lines, "X-Content-Type-Options: nosniff\r\nCache-Control: no-cache\r\n");
+        assert_eq!(fields, "X-Content-Type-Options: nosniff\nCache-Control: no-cache\n");
         assert_eq!(
             added(&rules[3..], "a/b.wasm"),
             (Some("application/wasm".into()), String::new())
@@ -279,7 +285,7 @@ mod tests {
         let rules = rules.map(|rule| rule.parse().unwrap());
         let coding = |name: &str| {
             let added = AddedFields::of(&rules, name.as_bytes());
-            assert_eq!(added.lines, b"", "the field is not written twice");
+            assert!(added.fields.is_empty(), "the field is not written twice");
             added.coding
         };
         assert_eq!(coding("a/b.js.gz"), Some(ContentCoding::Gzip));

@@ -7,7 +7,6 @@ mod headers;
 mod presets;
 mod redirects;
 
-pub(crate) use cors::CorsLines;
 pub use cors::{AllowedOrigin, Cors};
 pub use early_hints::EarlyHint;
 pub use error_pages::ErrorPage;

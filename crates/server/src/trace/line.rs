@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use drover_http1::Status;
 use drover_mech::fileio::ReadTimes;
-
-use super::Noted;
 
 /// The name of the format.
 pub const FORMAT: &str = "drover.trace/1";
@@ -19,7 +18,13 @@ pub(crate) const MOST: usize = 400;
 /// The contents of a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceLine {
-    pub(crate) noted: Noted,
+    /// When the request was here.
+    pub(crate) start: Instant,
+    /// How long it then waited for its file to be opened.
+    pub(crate) stat: Duration,
+    pub(crate) status: Status,
+    /// Those of the response, its head included.
+    pub(crate) bytes: u64,
     /// When the last byte had left, or never would.
     pub(crate) done: Instant,
     pub(crate) times: ReadTimes,
@@ -32,7 +37,7 @@ pub(crate) struct TraceLine {
 impl TraceLine {
     /// Appends the line, with its end, by way of `scratch`; `began` is the zero of its times.
     pub(crate) fn append_to(&self, out: &mut Vec<u8>, began: Instant, scratch: &mut [u8; MOST]) {
-        let Noted { start, stat, status, bytes, .. } = self.noted;
+        let TraceLine { start, stat, status, bytes, .. } = *self;
         let total = micros(self.done.saturating_duration_since(start));
         let mut text = Text { bytes: scratch, start: MOST };
         text.word(self.backend, b'\n');
@@ -129,8 +134,6 @@ impl Text<'_> {
 
 #[cfg(test)]
 mod tests {
-    use drover_http1::Status;
-
     use super::*;
 
     #[test]
@@ -159,11 +162,18 @@ mod tests {
         };
         let began = Instant::now();
         let start = began + Duration::from_secs(1_000_000);
-        let (status, bytes) = (Status::Ok, u64::MAX);
-        let noted = Noted { start, stat: us(10_000), status, bytes, file: true };
-        let done = start + us(100_000);
-        let line =
-            TraceLine { noted, done, times, end: "sent", worker: 0, connection: 12, backend: "x" };
+        let line = TraceLine {
+            start,
+            stat: us(10_000),
+            status: Status::Ok,
+            bytes: u64::MAX,
+            done: start + us(100_000),
+            times,
+            end: "sent",
+            worker: 0,
+            connection: 12,
+            backend: "x",
+        };
         let mut out = b"before\n".to_vec();
         line.append_to(&mut out, began, &mut [0; MOST]);
         let expected = "before\n1000000000000,10000,200,3000,40,86760,100000,900,7,200,\
@@ -171,8 +181,8 @@ mod tests {
         assert_eq!(std::str::from_utf8(&out).unwrap(), expected);
         assert_eq!(COLUMNS.split(',').count(), 15);
         out.clear();
-        let noted = Noted { stat: Duration::ZERO, ..noted };
-        let line = TraceLine { noted, times: ReadTimes::default(), backend: "memory", ..line };
+        let (stat, times) = (Duration::ZERO, ReadTimes::default());
+        let line = TraceLine { stat, times, backend: "memory", ..line };
         line.append_to(&mut out, began, &mut [0; MOST]);
         let expected = "1000000000000,0,0,0,0,100000,100000,0,0,200,18446744073709551615,sent,0,12,\
                         memory\n";

@@ -21,17 +21,17 @@ use crate::access_log::{self, AccessLogger, LoggedBy};
 use crate::auth::VerifiedTags;
 use crate::budget::MemoryUse;
 use crate::hosts::NamedSites;
-use crate::respond::extras::Extras;
-use crate::respond::site::{Limits, Site, TimeOuts};
+use crate::observe::Observers;
+use crate::observe::spin::Spin;
+use crate::protocol::addresses::{AddressCounter, AddressLimit};
+use crate::protocol::{Limits, TimeOuts, WorkerService, connection};
+use crate::respond::answer::SiteState;
+use crate::respond::site::Site;
 use crate::respond::sites::ServedSites;
 use crate::status::statistics::{Counter, CountsCarrier, WorkerCounters};
 use crate::trace::{self, TraceSink, Tracer};
-use crate::worker::addresses::{AddressCounter, AddressLimit};
-use crate::worker::clock::Throttle;
-use crate::worker::connection;
+use crate::worker::clock::{DateClock, Throttle};
 use crate::worker::events::Recorder;
-use crate::worker::requests::RequestCounter;
-use crate::worker::spin::Spin;
 
 /// How often some of the files that are kept open are looked at.
 /// With the turns that the process asks for to know that it goes on, an idle worker wakes up once a second.
@@ -86,16 +86,19 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         idle: config.idle_time_out,
         open: config.open_time_out,
     };
-    let extras = extras(&config, trace, log);
+    let observers = observers(&config, trace, log);
     let limits = Limits {
         time_outs,
         head: config.head_limits,
-        requests: config.max_requests.map(RequestCounter::new),
+        requests: config.max_requests,
         addresses: addresses.map(AddressCounter::new),
         proxies: config.proxies.of_connections(),
     };
-    let sites = ServedSites::open(&config, sharers, &net)?;
-    let site = Site::new(sites, limits, &counters, &net, extras);
+    let clock = DateClock::new(net.now());
+    let sites = ServedSites::open(&config, sharers, &clock, &net)?;
+    let site = Site::new(SiteState { clock, sites, counters: &counters });
+    let service = WorkerService::new(site, limits, &counters, observers);
+    let site = &service.site;
     let failure = RefCell::new(None);
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
@@ -104,7 +107,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
             let readable =
                 Readable::open(&net, changes).context("cannot wait for changes of files")?;
             // Spawned before any listener, so that in one turn changes of files are handled before requests.
-            let (net, site, failure) = (&net, &site, &failure);
+            let (net, failure) = (&net, &failure);
             executor.watch(readable, move |readable| async move {
                 if let Err(error) = hear(readable, site, number).await {
                     *failure.borrow_mut() = Some(("hearing of changes of files", error));
@@ -114,9 +117,9 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         }
     }
     for number in 0..site.count() {
-        look_after_site(&mut executor, &net, &site, number, config.openers.as_ref());
+        look_after_site(&mut executor, &net, site, number, config.openers.as_ref());
     }
-    sweep_kept_files(&mut executor, &net, &site);
+    sweep_kept_files(&mut executor, &net, &service);
     for handle in handles {
         let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
         listener.on_loss(|| counters.add(Counter::AcceptsLost, 1));
@@ -140,7 +143,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
             }
         });
         executor.listen(listener, |listener| async {
-            if let Err(error) = accept(listener, &config, &net, &site).await {
+            if let Err(error) = accept(listener, &config, &net, &service).await {
                 // A worker that accepts nothing any more must not go on in silence.
                 *failure.borrow_mut() = Some(("the listening socket", error));
                 net.stop();
@@ -148,16 +151,18 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
             left();
         });
     }
-    if site.extras.as_ref().is_some_and(|extras| extras.has_lines()) {
-        executor.background(|conn| hand_lines_over(conn, &site));
+    let observers = service.observers.as_deref();
+    if let Some(observers) = observers.filter(|it| it.reads_ends()) {
+        executor.background(|conn| hand_lines_over(conn, observers));
     }
     executor.on_out_of_memory(|ends_connection| match ends_connection {
-        true => connection::out_of_memory(&net, &site),
-        false => site.free_memory(&net),
+        true => connection::out_of_memory(&net, &service),
+        false => service.free_memory(&net),
     });
     ready(net.remote());
-    let ran = executor.run(|conn| connection::serve(conn, &site));
-    site.extras.iter().for_each(|extras| extras.finish());
+    // Dropped with all connections, whose last responses are observed then.
+    let ran = executor.run(|conn| connection::serve(conn, &service));
+    observers.iter().for_each(|observers| observers.flush());
     carrier.borrow_mut().add(net.counts());
     counters.end(net.helpers_waited());
     ran.context("the dispatch mechanism failed")?;
@@ -185,17 +190,16 @@ fn open_net(
     Ok(net)
 }
 
-/// What the configuration adds to each response.
-fn extras(
+/// Who observes responses.
+fn observers(
     config: &Config,
     trace: Option<(TraceSink, usize)>,
     log: Option<(access_log::LogSink, usize)>,
-) -> Option<Box<Extras>> {
+) -> Option<Box<Observers>> {
     let tracer = trace.map(|(sink, worker)| Tracer::new(sink, worker, sender(config)));
     let log = log.zip(config.access_log.as_ref()).map(|((sink, worker), log)| {
         AccessLogger::new(
             log.form.clone(),
-            config.head_limits,
             config.proxies.of_requests(),
             sink,
             LoggedBy {
@@ -209,15 +213,15 @@ fn extras(
             },
         )
     });
-    Extras::new(tracer, log, config.spin.map(Spin::new), config.server_timing)
+    Observers::new(tracer, log, config.spin.map(Spin::new), config.server_timing)
 }
 
 /// Hands lines of the trace and of the access log over that are a second old, until the worker stops. The last ones are
 /// handed over when it has ended.
-async fn hand_lines_over(conn: Conn<'_>, site: &Site<'_>) {
+async fn hand_lines_over(conn: Conn<'_>, observers: &Observers) {
     while !conn.net().ending() {
         conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
-        site.extras.iter().for_each(|extras| extras.flush());
+        observers.flush();
     }
 }
 
@@ -258,8 +262,9 @@ fn look_after_site<'n, F: Future<Output = ()>>(
 fn sweep_kept_files<'n, F: Future<Output = ()>>(
     executor: &mut Executor<'n, F>,
     net: &'n Net,
-    site: &'n Site<'n>,
+    service: &'n WorkerService<'n>,
 ) {
+    let site = &service.site;
     if !(0..site.count()).any(|number| site.has_files(number)) {
         return;
     }
@@ -268,7 +273,7 @@ fn sweep_kept_files<'n, F: Future<Output = ()>>(
         loop {
             conn.set_deadline(Some(SWEEP_EVERY));
             let _time_is_up = conn.until(|| false).await;
-            site.sweep(net.now());
+            service.sweep(net.now());
         }
     });
 }
@@ -312,19 +317,20 @@ async fn accept(
     listener: Listener<'_>,
     config: &Config,
     net: &Net,
-    site: &Site<'_>,
+    service: &WorkerService<'_>,
 ) -> io::Result<()> {
     let mut throttle = Throttle::default();
     let mut closed = 0;
     listener
         .run(config.accept_batch, |error| {
             if error.kind() == io::ErrorKind::OutOfMemory {
-                connection::out_of_memory(net, site);
+                connection::out_of_memory(net, service);
             }
-            if Cause::of(error) == Cause::Exhausted && make_room(config, net, site, &mut closed) {
+            if Cause::of(error) == Cause::Exhausted && make_room(config, net, service, &mut closed)
+            {
                 return true;
             }
-            site.counters.add(Counter::AcceptErrors, 1);
+            service.counters.add(Counter::AcceptErrors, 1);
             if let Some(others) = throttle.ask(net.now()) {
                 warn!("cannot accept: {error}; connections wait ({others} like this not logged)");
             }
@@ -335,13 +341,13 @@ async fn accept(
 
 /// Frees something when descriptors or memory have run out; `false`: nothing can be freed.
 /// `closed`: how many files other threads had closed when something was freed last.
-fn make_room(config: &Config, net: &Net, site: &Site<'_>, closed: &mut u64) -> bool {
+fn make_room(config: &Config, net: &Net, service: &WorkerService<'_>, closed: &mut u64) -> bool {
     let is_freed = config.openers.as_ref().is_some_and(|pool| pool.frees_descriptors(closed));
-    if is_freed || site.give_back_descriptors() {
+    if is_freed || service.give_back_descriptors() {
         return true;
     }
     // Should the wait fail, it fails again where the worker ends by it.
     let expired = net.expire_idle().unwrap_or(0);
-    site.counters.add(Counter::IdleClosed, expired as u64);
+    service.counters.add(Counter::IdleClosed, expired as u64);
     expired > 0
 }

@@ -7,10 +7,10 @@ use drover_http1::conditional::ListField;
 use drover_http1::path::{self, Resolved};
 use drover_http1::{Refusal, Status};
 
-use super::{Lookup, LookupContext, Requester, SiteFiles, WantedFile, without_query};
+use super::{Lookup, LookupContext, SiteFiles, WantedFile, without_query};
 use crate::lookup::candidates::{NameCandidate, RequestedName};
 use crate::lookup::entry::FileEntry;
-use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer};
+use crate::lookup::pending::{LookupOutcome, MISSING, PendingAnswer, Requester};
 use crate::rules::ErrorPage;
 
 impl SiteFiles {

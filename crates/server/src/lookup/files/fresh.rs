@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use drover_http1::{Refusal, Status};
-use drover_mech::Key;
 use drover_mech::files::root::Root;
 use drover_mech::net::Net;
 
-use super::{Lookup, Requester, SiteFiles};
+use super::{Lookup, SiteFiles};
 use crate::lookup::entry::FileEntry;
-use crate::lookup::pending::{PendingAnswer, PendingOutcome};
+use crate::lookup::pending::{PendingAnswer, PendingOutcome, RequestKey, Requester};
 
 /// The queue of the threads is full, because a disk hangs.
 const BUSY: Refusal = Refusal { status: Status::ServiceUnavailable, reason: "try again later" };
@@ -28,7 +27,11 @@ impl SiteFiles {
     /// Looks where the root's path leads, and serves what is found there from now on. `Some`: another thread looks, and the
     /// request waits; or none can.
     #[cold]
-    pub(super) fn look_at_root(&mut self, requester: Key, now: Instant) -> Option<Lookup<'static>> {
+    pub(super) fn look_at_root(
+        &mut self,
+        requester: RequestKey,
+        now: Instant,
+    ) -> Option<Lookup<'static>> {
         let Some(pending) = &mut self.pending else {
             self.root_checked = now;
             // If the path leads nowhere, the directory that is open is served on.
@@ -76,7 +79,7 @@ impl SiteFiles {
         &mut self,
         key: &[u8],
         entry: &FileEntry,
-        requester: Key,
+        requester: RequestKey,
     ) -> Result<Option<Rc<FileEntry>>, Rc<PendingAnswer>> {
         let names = || entry.expected_names();
         if let Some(pending) = &mut self.pending

@@ -39,7 +39,7 @@ impl RemainingParts {
     pub(crate) fn new(entry: &FileEntry, ranges: Vec<ByteRange>, in_memory: u64) -> RemainingParts {
         let bytes = match &entry.source {
             EntrySource::Memory(usual) => {
-                Bytes::Memory(Rc::clone(&usual.bytes.borrow()), usual.head_len)
+                Bytes::Memory(Rc::clone(&usual.bytes()), usual.head_len())
             }
             EntrySource::File(file, _) => Bytes::File(Rc::clone(file)),
         };

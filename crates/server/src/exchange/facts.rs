@@ -1,0 +1,84 @@
+//! What a client has asked for, as far as somebody who observes repeats it.
+
+use drover_http1::{Request, Version};
+
+/// The longest first line of an unreadable request that is repeated.
+const REPEATED_MOST: usize = 1024;
+
+/// What observers want to know of requests.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FactsWanted {
+    /// The fields, in the order in which [`RequestFacts`] has them.
+    pub(crate) fields: Vec<String>,
+    /// Whether the host is wanted.
+    pub(crate) host: bool,
+}
+
+/// What the client has sent, as far as observers repeat it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestFacts {
+    /// Empty: the request could not be read.
+    pub(crate) method: String,
+    /// The host that it names, if that is wanted.
+    pub(crate) host: Option<Vec<u8>>,
+    /// The target as it was sent; the first line of a request that could not be read.
+    pub(crate) target: Vec<u8>,
+    pub(crate) version: &'static str,
+    /// The fields that are wanted; empty: the request has none of them.
+    pub(crate) fields: Vec<Vec<u8>>,
+}
+
+impl RequestFacts {
+    pub(crate) fn of(request: &Request<'_>, wanted: &FactsWanted) -> RequestFacts {
+        let mut fields: Vec<Vec<u8>> = vec![Vec::new(); wanted.fields.len()];
+        for (name, value) in request.fields() {
+            for (field, wanted) in fields.iter_mut().zip(&wanted.fields) {
+                if wanted.eq_ignore_ascii_case(name) {
+                    // Several lines are one list (RFC 9110 section 5.3).
+                    field.extend_from_slice(if field.is_empty() { b"" } else { b", " });
+                    field.extend_from_slice(value);
+                }
+            }
+        }
+        RequestFacts {
+            method: request.method_text().to_owned(),
+            host: request.host.filter(|_| wanted.host).map(<[u8]>::to_vec),
+            target: request.target.to_vec(),
+            version: match request.version {
+                Version::Http10 => "HTTP/1.0",
+                Version::Http11 => "HTTP/1.1",
+            },
+            fields,
+        }
+    }
+
+    /// A request that is none: its first line, as far as it came. Empty lines may come before it (RFC 9112 section 2.2).
+    pub(crate) fn unreadable(input: &[u8]) -> RequestFacts {
+        let is_end = |byte: &u8| matches!(byte, 13 | 10);
+        let empty = input.iter().take_while(|byte| is_end(byte)).count();
+        let input = &input[empty..];
+        let end = input.iter().position(is_end).unwrap_or(input.len());
+        RequestFacts { target: input[..end.min(REPEATED_MOST)].to_vec(), ..RequestFacts::default() }
+    }
+
+    /// The request line, or what came in its place.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        match self.method.is_empty() {
+            true => self.target.clone(),
+            false => {
+                [self.method.as_bytes(), b" ", &self.target, b" ", self.version.as_bytes()].concat()
+            }
+        }
+    }
+
+    /// The path, and the query with its question mark.
+    pub(crate) fn path_and_query(&self) -> (&[u8], &[u8]) {
+        let query = self.target.iter().position(|byte| *byte == b'?');
+        self.target.split_at(query.unwrap_or(self.target.len()))
+    }
+
+    /// The field with a number; empty: the request has none of them.
+    pub(crate) fn field(&self, number: usize) -> &[u8] {
+        self.fields.get(number).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,159 @@
+//! One request with its response: what is known of it, from its first byte to its last.
+//!
+//! A protocol reads a request and begins its [`Exchange`]; the site decides what is answered ([`crate::respond`]); the protocol
+//! writes that in its own form. Whoever observes (the access log, the trace, the counters) reads the exchange once, when the
+//! response has ended. Nothing here is bytes of a protocol.
+
+mod content;
+mod facts;
+mod parts;
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use drover_http1::{FieldList, Refusal, Status};
+use drover_mech::Key;
+use drover_mech::fileio::ReadTimes;
+
+pub(crate) use content::{Content, FilePart, FixedBody};
+pub(crate) use facts::{FactsWanted, RequestFacts};
+pub(crate) use parts::RemainingParts;
+
+use crate::lookup::pending::{RequestKey, Requester};
+use crate::proxies::client::ClientAddress;
+
+/// One request with its response.
+pub(crate) struct Exchange {
+    /// Whose request it is, and what it has waited for.
+    pub(crate) requester: Requester,
+    /// The client of the connection, if somebody wants to know it.
+    pub(crate) client: ClientAddress,
+    /// The user whose request it is, if it is one's.
+    pub(crate) user: Option<Rc<[u8]>>,
+    /// What was asked for, if somebody observes.
+    pub(crate) asked: Option<Rc<RequestFacts>>,
+    /// The client that a trusted proxy names in the request, if somebody observes.
+    pub(crate) named: Option<IpAddr>,
+    /// The status of the response.
+    pub(crate) status: Status,
+    /// The response's own fields: those of [`Content::Prepared`] are the file's.
+    pub(crate) fields: FieldList,
+    /// What follows the fields.
+    pub(crate) content: Content,
+    /// What observers read of the response's way.
+    pub(crate) way: ResponseWay,
+}
+
+/// The way of a response to the client, for observers. Others leave it as it is by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ResponseWay {
+    /// How long it took from the first part of the head that was here to its end.
+    pub(crate) receive: Duration,
+    /// When the request was here; `None`: nobody observes.
+    pub(crate) start: Option<Instant>,
+    /// How long it then waited for its file to be opened.
+    pub(crate) lookup: Duration,
+    /// When the kernel had taken the first byte of the response.
+    pub(crate) first_byte: Option<Instant>,
+    /// The bytes of the head, as the protocol has written it.
+    pub(crate) head_len: u64,
+    /// The bytes of the content that are sent: none for HEAD.
+    pub(crate) content_len: u64,
+    /// Whether the file backend moves the content.
+    pub(crate) is_file: bool,
+    /// How long reads of the file took.
+    pub(crate) reads: ReadTimes,
+    /// Whether parts follow that are not in the output yet.
+    pub(crate) is_open: bool,
+    /// Whether the connection goes on.
+    pub(crate) persists: bool,
+    /// How many responses the connection had before.
+    pub(crate) earlier: u64,
+}
+
+/// Who waits for an exchange that has not begun.
+const NOBODY: RequestKey =
+    RequestKey { connection: Key { slot: u32::MAX, generation: 0 }, stream: 0 };
+
+impl Default for Exchange {
+    fn default() -> Exchange {
+        Exchange {
+            requester: Requester { key: NOBODY, awaited: None },
+            client: ClientAddress::Unknown,
+            user: None,
+            asked: None,
+            named: None,
+            status: Status::Ok,
+            fields: FieldList::default(),
+            content: Content::None,
+            way: ResponseWay::default(),
+        }
+    }
+}
+
+impl Exchange {
+    /// Begins anew for another request: what stays is memory.
+    #[inline]
+    pub(crate) fn begin(&mut self, requester: Requester, client: ClientAddress) {
+        self.let_go();
+        self.requester = requester;
+        self.client = client;
+        self.fields.clear();
+    }
+
+    /// Keeps nothing that others may wait to have back, as an open file.
+    #[inline]
+    pub(crate) fn let_go(&mut self) {
+        self.requester.awaited = None;
+        self.user = None;
+        self.asked = None;
+        self.content = Content::None;
+    }
+
+    /// Forgets the response as far as it was decided.
+    pub(crate) fn begin_response(&mut self) {
+        self.fields.clear();
+        self.content = Content::None;
+    }
+
+    /// Decides on a response that has no content, or none yet.
+    pub(crate) fn answer(&mut self, status: Status) -> &mut FieldList {
+        self.status = status;
+        &mut self.fields
+    }
+
+    /// Decides on one line of text for people.
+    pub(crate) fn say(&mut self, status: Status, reason: &'static str) {
+        self.status = status;
+        self.fields.text(status, reason);
+        self.content = Content::Text(reason);
+    }
+
+    /// Decides on a refusal: the fields that its status asks for, and a line of text.
+    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        self.tell_refusal(refusal.status);
+        self.say(refusal.status, refusal.reason);
+    }
+
+    /// Adds the fields that the status of an error asks for.
+    pub(crate) fn tell_refusal(&mut self, status: Status) {
+        match status {
+            Status::MethodNotAllowed => self.fields.push("Allow", METHODS.as_bytes()),
+            Status::Unauthorized => self.fields.push("WWW-Authenticate", CHALLENGE),
+            Status::ServiceUnavailable => self.fields.push("Retry-After", b"1"),
+            _ => {}
+        }
+    }
+
+    /// The values of the response's fields with this name, as one line would have them (RFC 9110 section 5.3).
+    pub(crate) fn response_field(&self, name: &str) -> Vec<u8> {
+        self.fields.values(name).collect::<Vec<_>>().join(&b", "[..])
+    }
+}
+
+/// The methods that are served.
+pub(crate) const METHODS: &str = "GET, HEAD, OPTIONS";
+
+/// How a client may say who it is (RFC 7617).
+const CHALLENGE: &[u8] = b"Basic realm=\"restricted\", charset=\"UTF-8\"";

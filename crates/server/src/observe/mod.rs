@@ -1,0 +1,253 @@
+//! Who observes exchanges where somebody has asked for it: the access log, the trace, `Server-Timing`, and time that is spent on
+//! purpose. Each reads an exchange once.
+
+pub(crate) mod spin;
+
+use std::io::{self, Write};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use drover_http1::Request;
+use drover_mech::fileio::ReadTimes;
+use drover_mech::net::{Body, Conn};
+
+use crate::access_log::AccessLogger;
+use crate::exchange::{Exchange, RequestFacts, ResponseWay};
+use crate::proxies::client::ClientAddress;
+use crate::trace::Tracer;
+
+use spin::Spin;
+
+/// Who observes the exchanges of a worker.
+pub(crate) struct Observers {
+    /// The trace of responses, if there is one.
+    tracer: Option<Tracer>,
+    /// The access log, if there is one.
+    log: Option<AccessLogger>,
+    /// The processor time that each response costs in addition, if any.
+    spin: Option<Spin>,
+    /// Whether responses say how long the server took.
+    server_timing: bool,
+    /// Whether reads of files are timed.
+    is_timed: bool,
+}
+
+/// What observers know of one connection.
+pub(crate) struct ObservedConnection {
+    /// What the access log says of it.
+    ends: crate::access_log::Ends,
+    /// Its number in the trace.
+    number: u64,
+    /// How many responses it has had.
+    responses: u64,
+    /// When the first part of a head was here whose end was not.
+    begun: Option<Instant>,
+    /// When the request was here that waits for its file to be opened.
+    waiting: Option<Instant>,
+    /// The exchanges whose responses have not left yet.
+    under_way: Vec<Exchange>,
+}
+
+impl Observers {
+    /// `None` if there are none.
+    pub(crate) fn new(
+        tracer: Option<Tracer>,
+        log: Option<AccessLogger>,
+        spin: Option<Spin>,
+        server_timing: bool,
+    ) -> Option<Box<Observers>> {
+        let any = tracer.is_some() || log.is_some() || spin.is_some() || server_timing;
+        let is_timed = tracer.is_some() || log.as_ref().is_some_and(AccessLogger::has_stages);
+        any.then(|| Box::new(Observers { tracer, log, spin, server_timing, is_timed }))
+    }
+
+    /// Whether somebody asks for the clients of connections.
+    pub(crate) fn ask_for_clients(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// A connection of `client` begins.
+    pub(crate) fn begin(&self, conn: &Conn<'_>, client: ClientAddress) -> ObservedConnection {
+        ObservedConnection {
+            ends: self.log.as_ref().map(|log| log.ends(conn, client)).unwrap_or_default(),
+            number: self.tracer.as_ref().map_or(0, Tracer::begin),
+            responses: 0,
+            begun: None,
+            waiting: None,
+            under_way: Vec::new(),
+        }
+    }
+
+    /// Whether equal requests are equal to all who observe them.
+    pub(crate) fn takes_equal_for_equal(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| log.forwarded.is_none())
+    }
+
+    /// Takes down what was asked for.
+    #[cold]
+    pub(crate) fn asked(&self, request: &Request<'_>, exchange: &mut Exchange) {
+        let Some(log) = &self.log else { return };
+        exchange.asked = Some(Rc::new(RequestFacts::of(request, log.facts_wanted())));
+        let named = |it: &crate::proxies::forwarded::ForwardedClients| {
+            it.client(exchange.client, request.fields())
+        };
+        exchange.named = log.forwarded.as_ref().and_then(named);
+    }
+
+    /// Takes down a request that could not be read, or was none.
+    #[cold]
+    pub(crate) fn asked_unreadable(&self, input: &[u8], exchange: &mut Exchange) {
+        exchange.named = None;
+        exchange.asked = Some(Rc::new(RequestFacts::unreadable(input)));
+    }
+
+    /// A response is decided, and will be written now. `turn`: when the worker's last wait ended, which is when the request was
+    /// here unless it has waited for its file.
+    #[cold]
+    pub(crate) fn decided(
+        &self,
+        connection: &mut ObservedConnection,
+        exchange: &mut Exchange,
+        turn: Instant,
+    ) {
+        let start = connection.waiting.take().unwrap_or(turn);
+        let begun = connection.begun.take();
+        exchange.way = ResponseWay {
+            receive: begun.map_or(Duration::ZERO, |it| start.saturating_duration_since(it)),
+            start: Some(start),
+            lookup: turn.saturating_duration_since(start),
+            earlier: connection.responses,
+            ..ResponseWay::default()
+        };
+        connection.responses += 1;
+        if let Some(spin) = &self.spin {
+            spin.run();
+        }
+        if self.server_timing {
+            let millis = |time: Duration| time.as_secs_f64() * 1e3;
+            let times = [millis(exchange.way.lookup), millis(start.elapsed())];
+            exchange.fields.push_with("Server-Timing", |value| {
+                // Memory takes everything.
+                let _ = write!(value, "lookup;dur={:.3}, head;dur={:.3}", times[0], times[1]);
+            });
+        }
+    }
+
+    /// Whether somebody reads exchanges at their end.
+    pub(crate) fn reads_ends(&self) -> bool {
+        self.tracer.is_some() || self.log.is_some()
+    }
+
+    /// Whether somebody reads fields of responses that the protocol adds, or that are prepared.
+    pub(crate) fn reads_fields(&self) -> bool {
+        self.log.as_ref().is_some_and(AccessLogger::reads_response_fields)
+    }
+
+    /// The bytes in the output have been sent, or never will be: all responses but one that still has parts to come have ended.
+    #[cold]
+    pub(crate) fn ended(
+        &self,
+        connection: &mut ObservedConnection,
+        conn: &Conn<'_>,
+        sent: &io::Result<()>,
+    ) {
+        let last = connection.under_way.last_mut();
+        if let Some(way) = last.map(|it| &mut it.way).filter(|way| self.is_timed && way.is_file) {
+            add(&mut way.reads, &conn.take_file_times());
+        }
+        self.read(connection, sent.is_ok(), end_of(sent));
+    }
+
+    /// The connection has ended: what has not left never will.
+    #[cold]
+    pub(crate) fn dropped(&self, connection: &mut ObservedConnection) {
+        self.read(connection, false, "dropped");
+    }
+
+    fn read(&self, connection: &mut ObservedConnection, is_whole: bool, end: &'static str) {
+        if connection.under_way.is_empty() || !self.reads_ends() {
+            return;
+        }
+        let at = Instant::now();
+        if is_whole {
+            connection.took(at);
+        }
+        let ends = connection.ends;
+        let ended = connection.under_way.extract_if(.., |it| !(is_whole && it.way.is_open));
+        for exchange in ended {
+            if let Some(tracer) = &self.tracer {
+                tracer.ended(connection.number, &exchange, at, end);
+            }
+            if let Some(log) = &self.log {
+                log.ended(&ends, &exchange, at, is_whole, end);
+            }
+        }
+    }
+
+    /// Hands over what is written.
+    pub(crate) fn flush(&self) {
+        self.tracer.iter().for_each(Tracer::flush);
+        self.log.iter().for_each(AccessLogger::flush);
+    }
+}
+
+impl ObservedConnection {
+    /// The input ends with a part of a head, while its end is waited for.
+    #[cold]
+    pub(crate) fn begun(&mut self, turn: Instant) {
+        self.begun.get_or_insert(turn);
+    }
+
+    /// The first request that has no response yet waits for something.
+    #[cold]
+    pub(crate) fn waits(&mut self, turn: Instant) {
+        self.waiting.get_or_insert(turn);
+    }
+
+    /// The response of an exchange stands in the output with a head of so many bytes, and `body` is to follow.
+    #[cold]
+    pub(crate) fn written(&mut self, mut exchange: Exchange, body: &Body) {
+        exchange.way.is_file = matches!(body, Body::File { .. });
+        self.under_way.push(exchange);
+    }
+
+    /// The next part of a response stands in the output, and `body` is to follow; `is_over`: it is the last.
+    #[cold]
+    pub(crate) fn went_on(&mut self, body: &Body, is_over: bool) {
+        if let Some(exchange) = self.under_way.last_mut() {
+            exchange.way.is_file |= matches!(body, Body::File { .. });
+            exchange.way.is_open = !is_over;
+        }
+    }
+
+    /// The kernel has taken some of the bytes of the responses that have not left yet.
+    #[cold]
+    pub(crate) fn took(&mut self, at: Instant) {
+        for exchange in &mut self.under_way {
+            exchange.way.first_byte.get_or_insert(at);
+        }
+    }
+}
+
+/// Adds the times of one part of a response to those of the parts before it.
+fn add(sum: &mut ReadTimes, part: &ReadTimes) {
+    sum.backend = part.backend.or(sum.backend);
+    sum.reads += part.reads;
+    sum.queue += part.queue;
+    sum.read += part.read;
+    sum.back += part.back;
+    sum.longest = sum.longest.max(part.longest);
+}
+
+/// A word for how a response ended.
+fn end_of(sent: &io::Result<()>) -> &'static str {
+    match sent {
+        Ok(()) => "sent",
+        Err(error) => match error.kind() {
+            io::ErrorKind::TimedOut => "late",
+            io::ErrorKind::UnexpectedEof => "short",
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => "gone",
+            _ => "failed",
+        },
+    }
+}

@@ -1,0 +1,309 @@
+//! The coroutine of a connection, and what every protocol needs of it. One coroutine serves every dispatch mechanism.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use drover_mech::net::{Conn, Net, Progress};
+use tracing::warn;
+
+use super::{WorkerService, http1};
+use crate::lookup::pending::{PendingAnswer, RequestKey, Requester};
+use crate::observe::{ObservedConnection, Observers};
+use crate::proxies::client::ClientAddress;
+use crate::proxies::header;
+use crate::status::statistics::Counter;
+
+/// How long a connection that is closed for a fault is read on, so that the client finds the response.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+
+/// A connection that is served. Its end is counted when this is dropped, also when that is because the grace is over.
+pub(crate) struct ServedConnection<'w> {
+    pub(crate) conn: Conn<'w>,
+    pub(crate) service: &'w WorkerService<'w>,
+    /// What some ask for; an idle connection of which nobody asks anything is small.
+    known: Option<Box<KnownConnection>>,
+    /// Whether the coroutine has ended by itself. Otherwise the end of the grace, or a want of memory, has cut what is left
+    /// in the buffers.
+    finished: Cell<bool>,
+}
+
+/// What is known of a connection that somebody asks something of.
+struct KnownConnection {
+    client: ClientAddress,
+    /// How many responses it has had.
+    responses: Cell<u32>,
+    observed: Option<RefCell<ObservedConnection>>,
+}
+
+/// Serves one connection from its first byte to its last.
+///
+/// An idle connection costs the size of this future. Functions here return `async` blocks, because an
+/// `async fn` would keep its arguments twice.
+pub(crate) fn serve<'w>(
+    conn: Conn<'w>,
+    service: &'w WorkerService<'w>,
+) -> impl Future<Output = ()> + use<'w> {
+    service.counters.add(Counter::Connections, 1);
+    let mut connection =
+        ServedConnection { conn, service, known: None, finished: Cell::new(false) };
+    async move {
+        let mut client = None;
+        if service.limits.proxies.is_some() {
+            // In a box, so that connections without a proxy are smaller.
+            match Box::pin(begin_by_proxy(&connection.conn, service)).await {
+                Ok(Some(named)) => client = Some(named),
+                Ok(None) => return connection.finished.set(true),
+                Err(error) => {
+                    connection.count_end(&error);
+                    return connection.finished.set(true);
+                }
+            }
+        }
+        if !may_begin(&connection.conn, service, client) {
+            return connection.finished.set(true);
+        }
+        connection.know(client);
+        if let Err(error) = http1::converse(&connection).await {
+            connection.count_end(&error);
+        }
+        connection.finished.set(true);
+    }
+}
+
+/// Counts a connection that ends for want of memory, and frees some.
+pub(crate) fn out_of_memory(net: &Net, service: &WorkerService<'_>) {
+    service.counters.add(Counter::OutOfMemory, 1);
+    service.free_memory(net);
+}
+
+impl ServedConnection<'_> {
+    /// Learns what somebody asks of the connection, whose client is `client`, or else the peer.
+    fn know(&mut self, client: Option<ClientAddress>) {
+        let WorkerService { observers, has_users, .. } = self.service;
+        if observers.is_none() && !has_users && self.service.limits.requests.is_none() {
+            return;
+        }
+        let asks = *has_users || observers.as_ref().is_some_and(|it| it.ask_for_clients());
+        let client = match client {
+            Some(client) => client,
+            None if asks => ClientAddress::of_peer(&self.conn),
+            None => ClientAddress::Unknown,
+        };
+        let observed = observers.as_ref().map(|it| RefCell::new(it.begin(&self.conn, client)));
+        let responses = Cell::new(0);
+        self.known = Some(Box::new(KnownConnection { client, responses, observed }));
+    }
+
+    /// Counts what has ended the connection.
+    fn count_end(&self, error: &io::Error) {
+        match error.kind() {
+            io::ErrorKind::TimedOut => self.service.counters.add(Counter::TimeOuts, 1),
+            io::ErrorKind::OutOfMemory => out_of_memory(self.conn.net(), self.service),
+            _ => self.service.counters.add(Counter::Errors, 1),
+        }
+    }
+
+    /// Who asks with the connection's next request, which may have waited for something.
+    #[inline]
+    pub(super) fn requester(&self, awaited: Option<Rc<PendingAnswer>>) -> Requester {
+        Requester { key: RequestKey { connection: self.conn.key(), stream: 0 }, awaited }
+    }
+
+    /// The connection's client, if somebody asks for it.
+    pub(super) fn client(&self) -> ClientAddress {
+        self.known.as_ref().map_or(ClientAddress::Unknown, |known| known.client)
+    }
+
+    /// Whether its next response is the last that it may have.
+    #[inline]
+    pub(super) fn is_at_its_last_request(&self) -> bool {
+        let (most, known) = (self.service.limits.requests, self.known.as_ref());
+        most.zip(known).is_some_and(|(most, known)| known.responses.get() + 1 >= most.get())
+    }
+
+    /// A response stands in the output.
+    #[inline]
+    pub(super) fn count_response(&self) {
+        if let Some(known) = &self.known {
+            known.responses.set(known.responses.get().saturating_add(1));
+        }
+    }
+
+    /// Has those who observe do something, if there are any.
+    #[inline]
+    pub(super) fn observe(&self, work: impl FnOnce(&Observers, &mut ObservedConnection)) {
+        if let Some(observers) = &self.service.observers
+            && let Some(known) = &self.known
+            && let Some(observed) = &known.observed
+        {
+            work(observers, &mut observed.borrow_mut());
+        }
+    }
+
+    /// Records how far a response came in one step. `Some`: it is complete, and this many bytes lie in the
+    /// input.
+    pub(super) fn over(&self, progress: Progress) -> io::Result<Option<usize>> {
+        let Progress { sent, done, input } = progress;
+        self.service.counters.add(Counter::BytesSent, sent);
+        if matches!(done, Ok(false)) {
+            if sent > 0 {
+                self.observe(|_, known| known.took(Instant::now()));
+            }
+            return Ok(None);
+        }
+        self.ended(done.map(drop))?;
+        Ok(Some(input))
+    }
+
+    /// Sends the rest of a response, and counts its bytes as they leave.
+    pub(super) fn flush(&self) -> impl Future<Output = io::Result<()>> {
+        self.conn.flush_with(self.service.limits.time_outs.idle, |_, count| {
+            self.service.counters.add(Counter::BytesSent, count);
+            self.observe(|_, known| known.took(Instant::now()));
+        })
+    }
+
+    /// Records how the sending of a response has ended.
+    #[inline]
+    pub(super) fn ended(&self, sent: io::Result<()>) -> io::Result<()> {
+        if sent.is_err() || self.known.is_some() { self.take_down(sent) } else { Ok(()) }
+    }
+
+    /// Shows the ends of responses to those who observe; the server's own log has a failure that is not the client's.
+    #[cold]
+    fn take_down(&self, sent: io::Result<()>) -> io::Result<()> {
+        self.observe(|observers, known| observers.ended(known, &self.conn, &sent));
+        if let Err(error) = &sent {
+            self.complain(error);
+        }
+        sent
+    }
+
+    /// Logs why a file could not be sent to its end, if the file is the cause. Nothing is logged when
+    /// the client or the network is the cause: a closed connection, or one that took nothing for too long.
+    fn complain(&self, error: &io::Error) {
+        let conn = &self.conn;
+        let is_our_time_out =
+            error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+        // The peer of a unix(7) socket has its address also when it has closed.
+        let is_gone =
+            [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset].contains(&error.kind());
+        if is_our_time_out || is_gone || !conn.is_connected() {
+            return;
+        }
+        let Some(name) = conn.sends_from() else { return };
+        let Some(others) = self.service.site.may_complain(conn.net().now()) else { return };
+        let what = match error.kind() {
+            io::ErrorKind::UnexpectedEof => format!("{name:?} shrank while it was sent"),
+            _ => format!("cannot read {name:?}: {error}"),
+        };
+        warn!("{what}: connection cut ({others} like this not logged)");
+    }
+
+    /// Receives and drops `left` bytes.
+    pub(super) fn skip(&self, mut left: u64) -> impl Future<Output = io::Result<()>> {
+        let conn = &self.conn;
+        conn.set_deadline(self.service.limits.time_outs.header);
+        async move {
+            while left > 0 {
+                if conn.fill().await? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                left -= conn.io(|io| {
+                    let count = left.min(io.input.len() as u64);
+                    (count as usize, count)
+                });
+            }
+            Ok(())
+        }
+    }
+
+    /// Ends the sending side, and reads on for a while.
+    pub(super) fn linger(&self) -> impl Future<Output = io::Result<()>> {
+        let conn = &self.conn;
+        async move {
+            conn.shutdown()?;
+            conn.set_deadline(Some(LINGER));
+            loop {
+                conn.io(|io| (io.input.len(), ()));
+                // The end of the stream and the end of the time mean one thing here: close now.
+                if !matches!(conn.fill().await, Ok(1..)) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl Drop for ServedConnection<'_> {
+    fn drop(&mut self) {
+        self.service.counters.add(Counter::Closed, 1);
+        if let Some(addresses) = &self.service.limits.addresses {
+            addresses.end(self.conn.key());
+        }
+        self.observe(|observers, known| observers.dropped(known));
+        if !self.finished.get() && self.conn.net().ending() && self.conn.is_under_way() {
+            self.service.counters.add(Counter::Cut, 1);
+        }
+    }
+}
+
+/// Receives the header of the PROXY protocol, if a proxy that is trusted has connected. `None`: it has sent nothing.
+async fn begin_by_proxy(
+    conn: &Conn<'_>,
+    service: &WorkerService<'_>,
+) -> io::Result<Option<ClientAddress>> {
+    let peer = ClientAddress::of_peer(conn);
+    let is_trusted = service.limits.proxies.as_ref().is_some_and(|it| it.contains(peer));
+    let client = match is_trusted {
+        true => header::receive(conn, peer, service.limits.time_outs.header).await,
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    };
+    let reason = match client.as_ref().map_err(io::Error::kind) {
+        Err(io::ErrorKind::PermissionDenied) => "is none of --trusted-proxies",
+        Err(io::ErrorKind::InvalidData) => {
+            "has sent no header of the PROXY protocol (--proxy-protocol)"
+        }
+        _ => return client,
+    };
+    if let Some(others) = service.site.may_complain(conn.net().now()) {
+        warn!("{peer} {reason}: its connection is closed ({others} like this not logged)");
+    }
+    client
+}
+
+/// Whether the client may have one more connection. If not, it is closed at once: whoever has too many gets no response for
+/// each of them.
+fn may_begin(conn: &Conn<'_>, service: &WorkerService<'_>, client: Option<ClientAddress>) -> bool {
+    let Some(addresses) = &service.limits.addresses else { return true };
+    let client = client.unwrap_or_else(|| ClientAddress::of_peer(conn));
+    let may_begin = addresses.begin(conn.key(), client);
+    if !may_begin {
+        service.counters.add(Counter::RefusedByAddress, 1);
+        if let Some(others) = service.site.may_complain(conn.net().now()) {
+            warn!(
+                "{client} has --max-per-address connections already: another is closed ({others} like this not logged)"
+            );
+        }
+    }
+    may_begin
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_coroutine<'a, F>(_: impl Fn(Conn<'a>, &'a WorkerService<'a>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout)]
+    fn a_connection_s_coroutine_is_small() {
+        let size = size_of_coroutine(serve);
+        println!("the coroutine of a connection, its Conn included, has {size} bytes");
+        assert!(size <= 160);
+    }
+}

@@ -1,0 +1,89 @@
+//! What connections speak: from bytes that have been received to exchanges, and from exchanges to bytes that are sent. Only here is a
+//! response in a protocol's own form.
+//!
+//! [`connection`] has what every protocol needs of a connection; [`http1`] is HTTP/1.
+
+pub(crate) mod addresses;
+pub(crate) mod connection;
+pub(crate) mod http1;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use drover_http1::HeadLimits;
+use drover_mech::net::Net;
+
+use addresses::AddressCounter;
+use http1::Http1;
+
+use crate::observe::Observers;
+use crate::proxies::trusted::TrustedProxies;
+use crate::respond::site::Site;
+use crate::status::statistics::WorkerCounters;
+
+/// The time-outs of a connection; `None`: no limit.
+#[derive(Clone, Copy)]
+pub(crate) struct TimeOuts {
+    /// From the first byte of a request to the end of its head (or of its body).
+    pub(crate) header: Option<Duration>,
+    /// Between requests, and for taking any byte of a response.
+    pub(crate) idle: Option<Duration>,
+    /// From the request to the opening of its file.
+    pub(crate) open: Option<Duration>,
+}
+
+/// What a client may take.
+pub(crate) struct Limits {
+    pub(crate) time_outs: TimeOuts,
+    pub(crate) head: HeadLimits,
+    /// How many requests each connection may have, if that is limited.
+    pub(crate) requests: Option<NonZeroU32>,
+    /// Who has how many connections, if that is limited.
+    pub(crate) addresses: Option<AddressCounter>,
+    /// The proxies that begin each connection with a header of the PROXY protocol, if they do; others may not connect.
+    pub(crate) proxies: Option<Arc<TrustedProxies>>,
+}
+
+/// What the connections of a worker share.
+pub(crate) struct WorkerService<'w> {
+    pub(crate) site: Site<'w>,
+    http1: Http1,
+    pub(crate) counters: &'w WorkerCounters,
+    limits: Limits,
+    /// Who observes exchanges; where nobody does, this costs a test of a pointer.
+    pub(crate) observers: Option<Box<Observers>>,
+    /// Whether somebody asks whose a connection is.
+    has_users: bool,
+}
+
+impl<'w> WorkerService<'w> {
+    pub(crate) fn new(
+        site: Site<'w>,
+        limits: Limits,
+        counters: &'w WorkerCounters,
+        observers: Option<Box<Observers>>,
+    ) -> WorkerService<'w> {
+        let has_users = (0..site.count()).any(|number| site.has_users(number));
+        WorkerService { site, http1: Http1::default(), counters, limits, observers, has_users }
+    }
+
+    /// Closes kept files that no request has used.
+    pub(crate) fn sweep(&self, now: Instant) {
+        self.http1.forget();
+        self.site.sweep(now);
+    }
+
+    /// Memory has run out: frees what is kept for requests to come.
+    #[cold]
+    pub(crate) fn free_memory(&self, net: &Net) {
+        self.http1.forget();
+        self.site.free_memory(net);
+    }
+
+    /// Closes kept descriptors to make room; `false`: none was kept.
+    pub(crate) fn give_back_descriptors(&self) -> bool {
+        self.http1.forget();
+        self.site.give_back_descriptors()
+    }
+}
