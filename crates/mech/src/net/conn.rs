@@ -354,6 +354,13 @@ impl<'n> Conn<'n> {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
     }
 
+    /// The number of the listener that has accepted the connection, in the order in which they have entered the worker;
+    /// `None`: none has.
+    #[must_use]
+    pub fn listener(&self) -> Option<u16> {
+        self.with(|inner, index| inner.slots[index as usize].listener)
+    }
+
     /// The address that the peer has connected to (getsockname(2)).
     ///
     /// # Errors

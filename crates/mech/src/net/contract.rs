@@ -85,9 +85,15 @@ pub(crate) fn resume_owners(slots: &[Slot], keys: &mut Vec<Key>, resume: &mut Ve
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketOrigin {
     /// `accept4` returned the socket: it is connected and may have data already.
-    Accepted,
+    Accepted {
+        /// The number of the listener, in the order in which they have entered the worker.
+        listener: u16,
+    },
     /// `accept4` returned the socket from a listener that defers: it almost certainly has data.
-    AcceptedWithData,
+    AcceptedWithData {
+        /// The number of the listener.
+        listener: u16,
+    },
     /// The caller has connected the socket, which may have data already.
     Adopted,
     /// A new socket, not connected yet.
@@ -99,6 +105,18 @@ pub(crate) enum SocketOrigin {
     ListeningExclusive,
     /// A descriptor of the caller that is not a socket: the driver only waits for it.
     Foreign,
+}
+
+impl SocketOrigin {
+    /// The number of the listener that has accepted the socket, if one has.
+    pub(crate) fn listener(self) -> Option<u16> {
+        match self {
+            SocketOrigin::Accepted { listener } | SocketOrigin::AcceptedWithData { listener } => {
+                Some(listener)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What a worker's driver has counted since it was opened. Counting costs additions to the worker's own memory.

@@ -124,7 +124,14 @@ impl<'n> Listener<'n> {
         let entered = ConnectionSource::enter(&conn, handle);
         let (source, defers) =
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
-        let origin = if defers { SocketOrigin::AcceptedWithData } else { SocketOrigin::Accepted };
+        let listener = conn.with(|inner, _| {
+            inner.listeners += 1;
+            inner.listeners - 1
+        });
+        let origin = match defers {
+            true => SocketOrigin::AcceptedWithData { listener },
+            false => SocketOrigin::Accepted { listener },
+        };
         // `won` is true at first: the first look does not answer a wake-up, so it cannot be a lost race.
         let won = Cell::new(true);
         let unwoken = Cell::new(0);

@@ -145,6 +145,7 @@ impl Net {
             services: 0,
             delivered: HashMap::new(),
             paused_listeners: Vec::new(),
+            listeners: 0,
             on_wait: None,
         };
         Ok(Net {

@@ -223,12 +223,12 @@ impl Driver for ReadinessDriver {
         match origin {
             // Not attached yet: a connection with only one request often ends without a wait. It is
             // attached when there is nothing to receive, or no room to send.
-            SocketOrigin::AcceptedWithData => {
+            SocketOrigin::AcceptedWithData { .. } => {
                 slot.ready = Ready::READABLE | Ready::WRITABLE;
                 return Ok(());
             }
             SocketOrigin::Connecting => return self.attach(key, slot, Interest::WRITABLE),
-            SocketOrigin::Accepted | SocketOrigin::Adopted => slot.ready = Ready::WRITABLE,
+            SocketOrigin::Accepted { .. } | SocketOrigin::Adopted => slot.ready = Ready::WRITABLE,
             SocketOrigin::ListeningExclusive => slot.flags |= Flags::EXCLUSIVE,
             SocketOrigin::Listening | SocketOrigin::Foreign => {}
         }

@@ -55,6 +55,8 @@ pub(crate) struct Slot {
     /// What the mechanism has been asked to report.
     pub(crate) armed: Interest,
     pub(crate) flags: Flags,
+    /// The number of the listener that has accepted its connection, if one has.
+    pub(crate) listener: Option<u16>,
 }
 
 impl Slot {

@@ -56,6 +56,8 @@ pub(super) struct Inner {
     pub(super) delivered: HashMap<u32, Delivered>,
     /// Listeners that wait until a connection ends, by slot.
     pub(super) paused_listeners: Vec<u32>,
+    /// How many listeners have entered.
+    pub(super) listeners: u16,
     /// Called before each wait.
     pub(super) on_wait: Option<Box<dyn FnMut(DispatchCounts)>>,
 }
@@ -134,6 +136,7 @@ impl Inner {
     ) -> io::Result<()> {
         let slot = &mut self.slots[key.slot as usize];
         slot.fd = Some(socket);
+        slot.listener = origin.listener();
         self.driver.open(key, slot, origin).inspect_err(|_| slot.fd = None)
     }
 

@@ -178,7 +178,7 @@ impl Driver for CompletionDriver {
         }
         match origin {
             // Not multishot: a connection with only one message then has no receive to cancel.
-            SocketOrigin::Accepted | SocketOrigin::AcceptedWithData => {
+            SocketOrigin::Accepted { .. } | SocketOrigin::AcceptedWithData { .. } => {
                 self.arm_receive(key.slot, slot, Extent::Once { most: 0 })
             }
             SocketOrigin::Adopted => {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::UdpSocket;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -104,5 +104,41 @@ fn a_connection_whose_wake_up_somebody_else_got_is_accepted() {
         is_answered();
         rustix::io::write(&*end, &1_u64.to_ne_bytes()).unwrap();
         thread.join().unwrap();
+    });
+}
+
+/// Whoever has several addresses may treat their connections differently: a port that speaks TLS, another one of proxies.
+#[test]
+fn a_connection_knows_which_listener_has_accepted_it() {
+    on_every_mechanism(|mechanism| {
+        let sockets = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let addresses = sockets.each_ref().map(|socket| socket.local_addr().unwrap());
+        let (ready, worker) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let net = Net::open(&NetOptions::new(mechanism)).unwrap();
+            let mut executor = Executor::new(&net, PATIENCE);
+            for socket in sockets {
+                socket.set_nonblocking(true).unwrap();
+                let listener = Listener::open(&net, socket.into()).unwrap();
+                executor.listen(listener, |listener| async move {
+                    listener.run(AcceptBatch::All, |_| false).await.unwrap();
+                });
+            }
+            ready.send(net.remote()).unwrap();
+            executor.run(|conn| async move {
+                let number = conn.listener().map_or(b'-', |number| b'0' + number as u8);
+                conn.io(|io| (0, io.output.push(number)));
+                let _ = conn.flush(None).await;
+            })
+        });
+        let remote = worker.recv_timeout(PATIENCE).unwrap();
+        for (number, address) in [(0, 0), (1, 1), (1, 1), (0, 0)].map(|(n, at)| (n, addresses[at]))
+        {
+            let mut said = String::new();
+            TcpStream::connect(address).unwrap().read_to_string(&mut said).unwrap();
+            assert_eq!(said, number.to_string());
+        }
+        remote.stop().unwrap();
+        thread.join().unwrap().unwrap();
     });
 }
