@@ -3,10 +3,12 @@
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use drover_sys::reserve::{make_room, try_zeroed};
 
 use crate::files::served::ServedFile;
+use crate::net::shared_bytes::SharedBytes;
 
 /// Received bytes that the coroutine has not consumed yet.
 pub(crate) struct Input {
@@ -78,6 +80,8 @@ pub enum Body {
     Shared(Rc<[u8]>),
     /// Bytes in memory that were made for this message alone. They need not be copied into memory that can be shared.
     Made(Rc<Vec<u8>>),
+    /// Bytes in memory that connections of all workers may send.
+    ProcessWide(Arc<SharedBytes>),
     /// `len` bytes of a file from `offset` on, sent by the worker's file backend.
     File {
         /// The open file. It stays open until the last byte is sent.
@@ -104,6 +108,7 @@ impl Body {
         match self {
             Body::Shared(bytes) => bytes,
             Body::Made(bytes) => bytes,
+            Body::ProcessWide(bytes) => bytes.as_bytes(),
             Body::None | Body::File { .. } => &[],
         }
     }
@@ -116,7 +121,7 @@ pub(crate) struct Output {
     pub(crate) head_sent: usize,
     pub(crate) body: Body,
     pub(crate) body_sent: u64,
-    /// How many bytes of a file may be sent at once: [`crate::fileio::Transfer::at_once`].
+    /// How many bytes of the body may be sent at once: [`crate::fileio::Transfer::at_once`].
     pub(crate) at_once: u64,
 }
 
@@ -131,11 +136,6 @@ impl Output {
         &self.head[self.head_sent..]
     }
 
-    /// What is left of a body in memory; nothing for a file.
-    pub(crate) fn body_in_memory_left(&self) -> &[u8] {
-        self.body.in_memory().get(self.body_sent as usize..).unwrap_or_default()
-    }
-
     pub(crate) fn body_left(&self) -> u64 {
         self.body.size() - self.body_sent
     }
@@ -146,6 +146,13 @@ impl Output {
 
     pub(crate) fn left(&self) -> u64 {
         self.head_left().len() as u64 + self.body_left()
+    }
+
+    /// The bytes of a body in memory to send next, at most [`Output::at_once`]; none for a file.
+    pub(crate) fn next_in_memory(&self) -> &[u8] {
+        // A file's body is not in memory, however much of it is sent.
+        let left = self.body.in_memory().get(self.body_sent as usize..).unwrap_or_default();
+        &left[..left.len().min(usize::try_from(self.at_once).unwrap_or(usize::MAX))]
     }
 
     /// Accounts for `count` bytes that the kernel took.
@@ -334,6 +341,24 @@ mod tests {
         large.into_iter().chain([beyond]).for_each(|input| pool.give_input(input));
         assert_eq!((pool.inputs.len(), pool.large), (KEPT, KEPT));
         assert!(pool.small_of([b"a", b""]).is_none(), "large ones are free");
+    }
+
+    #[test]
+    fn a_body_in_memory_is_sent_in_pieces_of_the_budget() {
+        let fill = |bytes: &mut [u8]| {
+            bytes.copy_from_slice(b"abcdefgh");
+            Ok(())
+        };
+        let process_wide = Body::ProcessWide(SharedBytes::new(8, (), fill).unwrap());
+        for body in [Body::Shared(Rc::from(&b"abcdefgh"[..])), process_wide] {
+            let mut output = Output { body, ..Output::default() };
+            assert_eq!((output.body_left(), output.next_in_memory()), (8, &b"abcdefgh"[..]));
+            output.at_once = 3;
+            output.sent(3);
+            assert_eq!(output.next_in_memory(), b"def");
+            output.sent(4);
+            assert_eq!(output.next_in_memory(), b"h");
+        }
     }
 
     #[test]

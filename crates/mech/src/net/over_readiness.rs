@@ -382,12 +382,11 @@ impl Driver for ReadinessDriver {
                 return self.wait_for(key, slot, Interest::WRITABLE);
             }
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
-            let asked = output.head_left().len() as u64 + output.body_left();
+            let asked = output.head_left().len() + output.next_in_memory().len();
             match send(key, fd.as_fd(), output, self.files.as_mut()) {
                 Ok(Sent::Later) => return Poll::Pending,
                 Ok(Sent::Bytes(count)) => {
-                    let count = count as u64;
-                    output.sent(count);
+                    output.sent(count as u64);
                     if count < asked && !matches!(output.body, Body::File { .. }) {
                         self.counts.short_sends += 1;
                         slot.ready -= Ready::WRITABLE;
@@ -395,7 +394,7 @@ impl Driver for ReadinessDriver {
                     // One transfer per call: the caller charges it to the coroutine's
                     // budget. So a peer that reads as fast as the worker sends cannot
                     // occupy the worker, and its deadline keeps moving.
-                    return Poll::Ready(Ok(count));
+                    return Poll::Ready(Ok(count as u64));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.counts.would_block += 1;
@@ -474,8 +473,8 @@ fn send(
     let head = output.head_left();
     let count = match &output.body {
         Body::None => rustix::net::send(socket, head, SendFlags::NOSIGNAL)?,
-        Body::Shared(_) | Body::Made(_) => {
-            let body = output.body_in_memory_left();
+        Body::Shared(_) | Body::Made(_) | Body::ProcessWide(_) => {
+            let body = output.next_in_memory();
             if head.is_empty() {
                 rustix::net::send(socket, body, SendFlags::NOSIGNAL)?
             } else {

@@ -190,7 +190,7 @@ impl Sending {
     fn entry(&mut self, fd: types::Fd, flags: i32) -> squeue::Entry {
         let flags = flags | libc::MSG_NOSIGNAL;
         let head = self.output.head_left();
-        let body = self.output.body_in_memory_left();
+        let body = self.output.next_in_memory();
         let body = &body[..body.len().min(SEND_MOST)];
         if head.is_empty() || body.is_empty() {
             let bytes = if head.is_empty() { body } else { head };

@@ -25,10 +25,8 @@ const POST_MOST: u64 = 32 * 1024;
 impl CompletionDriver {
     /// See [`crate::net::contract::Driver::post`].
     pub(super) fn try_post(&mut self, key: Key, slot: &Slot, output: &mut Output) -> u64 {
-        let small = match &output.body {
-            Body::None | Body::Shared(_) | Body::Made(_) => output.body_left() <= POST_MOST,
-            Body::File { .. } => false,
-        };
+        let in_memory = !matches!(output.body, Body::File { .. });
+        let small = in_memory && output.body_left() <= POST_MOST;
         let Ok(fd) = descriptor(slot) else { return 0 };
         if !small || output.is_empty() || self.states[key.slot as usize].request != NONE {
             return 0;
