@@ -13,7 +13,7 @@ pub enum MemoryUse {
     Cache,
     /// The bytes of files that are read for all connections of a process.
     Reads,
-    /// Lists of directories that a worker makes.
+    /// Lists of directories, for all workers of a process.
     Listings,
     /// Buffers that a worker lends the kernel to receive into.
     ReceiveBuffers,
@@ -53,7 +53,7 @@ const PARTS: u64 = 64;
 const SHARES: [Share; 8] = [
     share(MemoryUse::Cache, "cache", 16, Holder::Worker, 64 << 20),
     share(MemoryUse::Reads, "file reads", 8, Holder::Process, 256 << 20),
-    share(MemoryUse::Listings, "listings", 4, Holder::Worker, 64 << 20),
+    share(MemoryUse::Listings, "listings", 4, Holder::Process, 64 << 20),
     share(MemoryUse::ReceiveBuffers, "receive buffers", 4, Holder::Worker, 8 << 20),
     share(MemoryUse::ConnectionBuffers, "spare buffers", 4, Holder::Worker, 24 << 20),
     share(MemoryUse::Pipes, "pipes", 2, Holder::Worker, 4 << 20),

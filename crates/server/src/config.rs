@@ -26,8 +26,9 @@ use drover_usage::UsageError;
 use crate::Supervisor;
 use crate::access_log::AccessLog;
 use crate::auth::Auth;
-use crate::budget::MemoryBudget;
+use crate::budget::{MemoryBudget, MemoryUse};
 use crate::hosts::{HostPattern, HostTable};
+use crate::lookup::listings::Listings;
 use crate::proxies::Proxies;
 use crate::rules::{Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 
@@ -175,6 +176,8 @@ pub struct Config {
     /// The threads that open files that may need the disk; `None`: the workers open files, and wait for
     /// the disk.
     pub openers: Option<Arc<OpenPool>>,
+    /// What lists directories, within the memory that lists may have.
+    pub listings: Arc<Listings>,
     /// Whether files are opened so that reading leaves their access time as it is, where that is
     /// allowed.
     pub noatime: bool,
@@ -372,6 +375,7 @@ impl Config {
             files: None,
             file_options: fileio::FileIoOptions::default(),
             openers: Some(Arc::new(OpenPool::new(STAT_THREADS))),
+            listings: Listings::new(MemoryBudget::default().of(MemoryUse::Listings)),
             noatime: false,
             advise_sequential: false,
             user: None,

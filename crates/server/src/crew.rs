@@ -79,6 +79,9 @@ impl Crew {
         if let Some(pool) = &config.openers {
             pool.start().context("too many --stat-threads")?;
         }
+        if config.openers.is_some() && config.sites().any(|site| site.listing) {
+            config.listings.start().context("--listing: no thread can be started")?;
+        }
         for auth in config.users() {
             auth.start().context("--auth: no thread can be started")?;
         }

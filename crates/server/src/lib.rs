@@ -35,7 +35,8 @@
 //! received to the worker's site (`respond/site.rs`), which looks files up (`lookup/`) and writes
 //! responses (`respond/response.rs`). Other threads open the files that may need a disk
 //! (`lookup/pending.rs`). An open file is a `FileEntry` (`lookup/entry.rs`) in the worker's cache
-//! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`).
+//! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`). Lists of directories are made by threads of
+//! their own, once for all workers (`lookup/listings/`).
 //!
 //! Before it accepts, a worker process gives up what serving does not need (`sandbox/`); what it writes has been opened by its
 //! supervisor (`output_files.rs`).
@@ -88,12 +89,12 @@ pub use config::{
     Config, ContentSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS, SiteSettings,
 };
 pub use hosts::HostPattern;
+pub use lookup::listings::{Listings, page::escape_html};
 pub use private_files::refuse_served;
 pub use proxies::Proxies;
 pub use proxies::forwarded::ForwardedField;
 pub use proxies::trusted::TrustedProxies;
 pub use reload::{NextConfig, Reloader};
-pub use respond::listing::escape_html;
 pub use rules::{
     AllowedOrigin, CachePolicy, Cors, EarlyHint, ErrorPage, EtagSource, HeaderRule, Redirect,
     private_to_users, security_headers,

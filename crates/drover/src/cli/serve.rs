@@ -23,7 +23,7 @@ use super::auto_or::names;
 use super::stdout::stdout;
 use drover_server::log;
 use drover_server::{
-    AccessLog, Auth, ChildLimits, Config, ContentSource, HostSite, Inheritance,
+    AccessLog, Auth, ChildLimits, Config, ContentSource, HostSite, Inheritance, Listings,
     MechanismAndStrategy, MemoryUse, OpenedFiles, Role, SiteSettings, Statistics, StopSignals,
     Supervisor, WorkerStatistics, be_child, coefficient_of_variation, refuse_served,
 };
@@ -342,6 +342,7 @@ fn configuration(
             let queue = memory.budget.of(MemoryUse::OpenQueue) as usize;
             Arc::new(OpenPool::new(args.stat_threads.into()).with_queue(queue))
         }),
+        listings: Listings::new(memory.budget.of(MemoryUse::Listings)),
         noatime: args.noatime,
         advise_sequential: args.advise == Advise::Sequential,
         user: args.user,

@@ -29,6 +29,7 @@ mod hijacked;
 mod hosts;
 mod hung_mounts;
 mod limits;
+mod listings;
 mod logging;
 mod matrix;
 mod memory;

@@ -176,9 +176,21 @@ impl OpenPool {
         subject: QuerySubject,
         results: &Arc<OpenResults>,
     ) -> io::Result<()> {
-        let shared = self.shared()?;
         let (root, results) = (Arc::clone(root), Arc::clone(results));
-        let job = PoolJob::Look(FileQuery { root, subject, results });
+        self.queue(PoolJob::Look(FileQuery { root, subject, results }))
+    }
+
+    /// Does `work` on one of the threads, which may wait for file systems there. While it waits in the queue, it counts `bytes`
+    /// bytes there.
+    ///
+    /// # Errors
+    /// As [`OpenPool::open`].
+    pub fn run(&self, bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.queue(PoolJob::Run(Box::new(work), bytes))
+    }
+
+    fn queue(&self, job: PoolJob) -> io::Result<()> {
+        let shared = self.shared()?;
         let mut state = lock(&shared.state);
         if state.queued_bytes + cost(&job) > self.queued_most {
             return Err(io::ErrorKind::WouldBlock.into());

@@ -37,7 +37,7 @@ pub struct Root {
 }
 
 /// Which symbolic links beneath a root are followed. The links in the path of the root itself always are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Symlinks {
     /// None.
     Never,
@@ -85,8 +85,6 @@ pub struct OpenFile {
     pub noatime_refused: bool,
     /// What stands beside a regular file, one for each of [`OpenOptions::siblings`].
     pub siblings: Vec<Sibling>,
-    /// What a directory holds, if [`OpenOptions::list`] asked for it.
-    pub listing: Option<Listing>,
 }
 
 /// Options of [`Root::open_as`].
@@ -106,8 +104,6 @@ pub struct OpenOptions {
     /// Suffixes of names: of a regular file `page.html` with the suffix `.gz`, `page.html.gz` is opened too, if it
     /// exists.
     pub siblings: &'static [&'static str],
-    /// Which names of a directory are read, if it is opened by a path with a slash at its end.
-    pub list: ListedNames,
 }
 
 impl OpenOptions {
@@ -139,12 +135,6 @@ impl OpenOptions {
     #[must_use]
     pub const fn with_siblings(self, siblings: &'static [&'static str]) -> OpenOptions {
         OpenOptions { siblings, ..self }
-    }
-
-    /// Sets which names of a directory are read, if it is opened by a path with a slash at its end.
-    #[must_use]
-    pub const fn with_list(self, list: ListedNames) -> OpenOptions {
-        OpenOptions { list, ..self }
     }
 }
 
@@ -246,6 +236,12 @@ impl Root {
     /// Which links are followed.
     pub fn symlinks(&self) -> Symlinks {
         self.symlinks
+    }
+
+    /// The directory's device and inode numbers.
+    #[must_use]
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
     }
 
     /// The path by which the root was opened.
@@ -355,9 +351,6 @@ impl Root {
         if open.kind == FileKind::Regular {
             open.siblings = open_siblings(path, options, |path, how| self.open_as(path, how))?;
         }
-        if open.is_to_be_listed(path, options) {
-            open.listing = Some(listing::list(self, open.fd.as_fd(), path, options.list)?);
-        }
         Ok(open)
     }
 
@@ -376,11 +369,21 @@ impl Root {
             let open_sibling = |path: &[u8], how| self.try_open_cached(path, how);
             open.siblings = open_siblings(path, options, open_sibling)?;
         }
-        if open.is_to_be_listed(path, options) {
-            // No flag has getdents64(2) read only what is in memory.
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
         Ok(open)
+    }
+
+    /// Reads what `directory` holds, which `path` led to beneath the root. May wait for a disk, however much of the directory
+    /// is in memory: no flag has getdents64(2) say that it would.
+    ///
+    /// # Errors
+    /// Those of getdents64(2). A name that has gone meanwhile is left out. `ENOTDIR`: it is no directory.
+    pub fn list(
+        &self,
+        directory: &OpenFile,
+        path: &[u8],
+        names: ListedNames,
+    ) -> io::Result<Listing> {
+        listing::list(self, directory.fd.as_fd(), path, names)
     }
 
     /// What has openat2(2) use nothing but the kernel's caches.
@@ -564,20 +567,12 @@ impl OpenFile {
             unmeasured: false,
             noatime_refused,
             siblings: Vec::new(),
-            listing: None,
         };
         if options.sequential && open.kind == FileKind::Regular && !open.is_to_be_read(options) {
             // An error costs only speed.
             let _ = rustix::fs::fadvise(&open.fd, 0, None, Advice::Sequential);
         }
         Ok(open)
-    }
-
-    /// Whether the names in the directory are read when it is opened ([`OpenOptions::list`]).
-    fn is_to_be_listed(&self, path: &[u8], options: OpenOptions) -> bool {
-        self.kind == FileKind::Directory
-            && options.list != ListedNames::None
-            && path.ends_with(b"/")
     }
 
     /// Whether the bytes are read when the file is opened ([`OpenOptions::content`]).

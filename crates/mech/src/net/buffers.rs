@@ -78,8 +78,6 @@ pub enum Body {
     None,
     /// Bytes in memory, which are sent without a copy into the output.
     Shared(Rc<[u8]>),
-    /// Bytes in memory that were made for this message alone. They need not be copied into memory that can be shared.
-    Made(Rc<Vec<u8>>),
     /// Bytes in memory that connections of all workers may send.
     ProcessWide(Arc<SharedBytes>),
     /// `len` bytes of a file from `offset` on, sent by the worker's file backend.
@@ -107,7 +105,6 @@ impl Body {
     pub(crate) fn in_memory(&self) -> &[u8] {
         match self {
             Body::Shared(bytes) => bytes,
-            Body::Made(bytes) => bytes,
             Body::ProcessWide(bytes) => bytes.as_bytes(),
             Body::None | Body::File { .. } => &[],
         }

@@ -473,7 +473,7 @@ fn send(
     let head = output.head_left();
     let count = match &output.body {
         Body::None => rustix::net::send(socket, head, SendFlags::NOSIGNAL)?,
-        Body::Shared(_) | Body::Made(_) | Body::ProcessWide(_) => {
+        Body::Shared(_) | Body::ProcessWide(_) => {
             let body = output.next_in_memory();
             if head.is_empty() {
                 rustix::net::send(socket, body, SendFlags::NOSIGNAL)?

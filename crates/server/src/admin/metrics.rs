@@ -96,6 +96,11 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
         "drover_files_opened_elsewhere_total",
         "Files that other threads were asked to open, because a disk might be needed (cold).",
     ),
+    (
+        Counter::DirectoriesListed,
+        "drover_directories_listed_total",
+        "Directories that were read to make a list of them (--listing); a list may answer many requests.",
+    ),
     (Counter::FileReads, "drover_file_reads_total", "Reads of files that are not part of a send."),
     (
         Counter::ReadsAtOnce,

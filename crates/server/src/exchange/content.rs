@@ -3,12 +3,13 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use drover_http1::range::ByteRange;
 use drover_http1::response::PreparedResponse;
 use drover_http1::{FieldList, mime};
 use drover_mech::files::bytes;
-use drover_mech::net::Body;
+use drover_mech::net::{Body, SharedBytes};
 
 use super::parts::RemainingParts;
 use crate::SERVER;
@@ -29,8 +30,8 @@ pub(crate) enum Content {
     File(FilePart),
     /// Several parts of a file.
     Parts(Box<RemainingParts>),
-    /// Bytes that were made.
-    Made(Rc<Vec<u8>>),
+    /// Bytes that all workers of the process send.
+    ProcessWide(Arc<SharedBytes>),
     /// The same bytes for all requests; its fields come before those of the exchange.
     Fixed(Rc<FixedBody>),
 }

@@ -3,6 +3,8 @@
 
 use drover_http1::path::Resolved;
 
+use crate::lookup::listings::form::WantedList;
+
 /// What a name of the site's files is completed by.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NameOptions {
@@ -47,14 +49,15 @@ pub(crate) struct RequestedName<'a> {
     pub(crate) resolved: &'a Resolved<'a>,
     /// Whether the request is a browser's for a page.
     pub(crate) is_page: bool,
+    /// Which list of a directory is asked for.
+    pub(crate) list: WantedList,
     pub(crate) options: &'a NameOptions,
 }
 
 impl RequestedName<'_> {
-    /// Puts a candidate's name into `name`; `false`: the request has no such candidate. Only the name of a listing ends
-    /// with a slash.
+    /// Puts a candidate's name into `name`; `false`: the request has no such candidate.
     pub(crate) fn candidate(&self, candidate: NameCandidate, name: &mut Vec<u8>) -> bool {
-        let RequestedName { base, resolved, is_page, options } = *self;
+        let RequestedName { base, resolved, is_page, list, options } = *self;
         name.clear();
         name.extend_from_slice(base);
         match candidate {
@@ -68,7 +71,7 @@ impl RequestedName<'_> {
                 true
             }
             NameCandidate::Listing => {
-                name.extend_from_slice(if base.is_empty() { b"./" } else { b"/" });
+                list.push_end(name);
                 resolved.directory && options.listing
             }
             NameCandidate::Suffixed => {
@@ -99,7 +102,8 @@ mod tests {
     fn names(path: &[u8], is_page: bool, options: &NameOptions) -> Vec<String> {
         let mut base = Vec::new();
         let resolved = drover_http1::path::resolve(path, &mut base).unwrap();
-        let requested = RequestedName { base: &base, resolved: &resolved, is_page, options };
+        let list = WantedList::default();
+        let requested = RequestedName { base: &base, resolved: &resolved, is_page, list, options };
         let named = |candidate: NameCandidate| {
             let mut name = Vec::new();
             requested.candidate(candidate, &mut name).then(|| String::from_utf8(name).unwrap())

@@ -24,13 +24,15 @@ use std::time::Instant;
 use drover_http1::conditional::ListField;
 use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::files::open_pool::{OpenPool, OpenResults, Opened};
-use drover_mech::files::root::{Cause, FileKind, Listing, OpenFile, OpenOptions, Root};
+use drover_mech::files::root::{Cause, FileKind, OpenFile, OpenOptions, Root};
 use drover_mech::net::Net;
 use tracing::{info, warn};
 
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntryContext, EntrySource, FileEntry};
 use crate::lookup::kept::KeptFiles;
+use crate::lookup::listings::form::WantedList;
+use crate::lookup::listings::{FoundListing, SiteListings};
 use crate::lookup::pending::{
     LookupOutcome, MISSING, PendingAnswer, PendingOpens, PendingOutcome, Requester,
 };
@@ -42,6 +44,9 @@ use crate::{Revalidate, RootWatch};
 
 mod find;
 mod fresh;
+mod list;
+
+use list::listed;
 
 /// How files are found and kept.
 #[derive(Clone, Debug)]
@@ -53,6 +58,8 @@ pub(crate) struct FileOptions {
     pub(crate) root_watch: RootWatch,
     /// How files are opened.
     pub(crate) how: OpenOptions,
+    /// What lists directories, if they are shown.
+    pub(crate) listings: Option<SiteListings>,
     /// What entity tags are made of.
     pub(crate) etag: EtagSource,
     /// Whether names that begin with a dot are served ([`drover_http1::path::Resolved::hidden`]).
@@ -80,6 +87,8 @@ pub(crate) struct WantedFile<'r> {
     pub(crate) codings: Option<ListField<'r>>,
     /// Whether a browser asks for a page to show.
     pub(crate) is_page: bool,
+    /// Which list of a directory is asked for, if a directory is.
+    pub(crate) list: WantedList,
 }
 
 /// The worker that looks files up.
@@ -124,8 +133,8 @@ pub(crate) enum Lookup<'a> {
     },
     /// The path has moved there.
     Moved(Status, Vec<u8>),
-    /// A directory without an index, and its name.
-    Listing(Rc<Listing>, &'a [u8]),
+    /// A directory without an index.
+    Listing(FoundListing),
     Refused(Refusal),
     /// Another thread opens the file: wait until that is done, then look up again.
     Pending(Rc<PendingAnswer>),
@@ -163,7 +172,7 @@ impl SiteFiles {
     pub(crate) fn open_elsewhere(&mut self, pool: Arc<OpenPool>, results: Arc<OpenResults>) {
         // Without a thread, this one closes files.
         let _ = pool.look_after(&self.root);
-        self.pending = Some(PendingOpens::new(pool, results));
+        self.pending = Some(PendingOpens::new(pool, results, self.options.listings.clone()));
     }
 
     /// What watches the files, if they are watched.
@@ -192,6 +201,11 @@ impl SiteFiles {
         }
     }
 
+    /// Whether [`WantedFile::list`] decides anything for this path.
+    pub(crate) fn may_list(&self, path: &[u8]) -> bool {
+        self.options.names.listing && without_query(path).ends_with(b"/")
+    }
+
     /// Whether [`WantedFile::is_page`] decides anything.
     pub(crate) fn tells_pages_apart(&self) -> bool {
         self.options.names.fallback.is_some()
@@ -214,19 +228,37 @@ impl SiteFiles {
                     self.checked(&root, &key, is_same, context.net);
                 }
                 Opened::File { root, name, result } => {
-                    let again = !Arc::ptr_eq(&root, &self.root)
-                        || result.as_ref().is_err_and(|error| self.makes_room_after(error));
-                    let Some(pending) = &mut self.pending else { continue };
-                    if again && pending.begin_again(&self.root, &name, self.options.how).is_ok() {
-                        continue;
-                    }
-                    if let Some(open) = pending.remove(&name) {
+                    if let Some(open) = self.end_pending(&root, &name, result.as_ref().err()) {
                         let outcome = self.outcome(&name, result, context);
+                        open.finish(PendingOutcome::Opened(root, outcome), context.net);
+                    }
+                }
+                Opened::Listed { root, name, result } => {
+                    if let Some(open) = self.end_pending(&root, &name, result.as_ref().err()) {
+                        let outcome = self.list_outcome(&name, result, context);
                         open.finish(PendingOutcome::Opened(root, outcome), context.net);
                     }
                 }
             }
         }
+    }
+
+    /// Takes what waits for `name` out of the table, whose result has come; `None`: another thread looks once more.
+    fn end_pending(
+        &mut self,
+        root: &Arc<Root>,
+        name: &[u8],
+        error: Option<&io::Error>,
+    ) -> Option<Rc<PendingAnswer>> {
+        let makes_room = error.is_some_and(|error| self.makes_room_after(error));
+        let pending = self.pending.as_mut()?;
+        let gave_up = error.is_some_and(|error| error.kind() == io::ErrorKind::Interrupted);
+        let again =
+            makes_room || !Arc::ptr_eq(root, &self.root) || (gave_up && pending.is_awaited(name));
+        if again && pending.begin_again(&self.root, name, self.options.how).is_ok() {
+            return None;
+        }
+        pending.remove(name)
     }
 
     /// The kept entry with this key, in the form that `codings` asks for, if it is still right. `Err`: another thread finds
@@ -312,6 +344,18 @@ impl SiteFiles {
                 opened = self.open_here(name);
             }
         }
+        if let Ok(directory) = &opened
+            && let Some(wanted) = self.list_of_get(name)
+            && directory.kind == FileKind::Directory
+        {
+            match self.listed_at_hand(name, &directory.stamp, context.net.now()) {
+                Some(bytes) => return Ok(listed(wanted, Some(bytes))),
+                None if self.pending.is_none() => {
+                    return Ok(self.list_here(name, directory, context));
+                }
+                None => opened = Err(io::ErrorKind::WouldBlock.into()),
+            }
+        }
         if let (Err(error), Some(pending)) = (&opened, &mut self.pending)
             && error.kind() == io::ErrorKind::WouldBlock
         {
@@ -376,10 +420,7 @@ impl SiteFiles {
                 }
                 LookupOutcome::File(Rc::new(entry))
             }
-            FileKind::Directory => match open.listing {
-                Some(listing) => LookupOutcome::Listing(Rc::new(listing)),
-                None => LookupOutcome::Directory,
-            },
+            FileKind::Directory => self.directory(name, &open.stamp, context.net.now()),
             FileKind::Other => LookupOutcome::Refused(Refusal {
                 status: Status::Forbidden,
                 reason: "not a regular file",
@@ -488,6 +529,7 @@ mod tests {
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
             root_watch: RootWatch::default(),
             how: OpenOptions::default(),
+            listings: None,
             etag: EtagSource::default(),
             hidden: false,
             names: Arc::default(),
@@ -511,7 +553,7 @@ mod tests {
     }
 
     fn wanted(path: &[u8]) -> WantedFile<'_> {
-        WantedFile { path, codings: None, is_page: false }
+        WantedFile { path, codings: None, is_page: false, list: WantedList::default() }
     }
 
     /// Takes results until the answer is there.

@@ -5,5 +5,6 @@ pub(crate) mod candidates;
 pub(crate) mod entry;
 pub(crate) mod files;
 pub(crate) mod kept;
+pub mod listings;
 pub(crate) mod pending;
 pub(crate) mod watch;

@@ -9,15 +9,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use drover_http1::{Refusal, Status};
 use drover_mech::Key;
 use drover_mech::files::open_pool::{OpenPool, OpenResults};
-use drover_mech::files::root::{ExpectedName, Listing, OpenOptions, Root};
+use drover_mech::files::root::{ExpectedName, OpenOptions, Root};
 use drover_mech::net::Net;
 
 use crate::lookup::entry::FileEntry;
+use crate::lookup::listings::form::WantedList;
+use crate::lookup::listings::{FoundListing, ListQuery, SiteListings};
 
 /// Whose request it is, and which of that connection's: two requests of one connection may wait at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,8 +56,8 @@ pub(crate) enum LookupOutcome {
     /// A regular file, open.
     File(Rc<FileEntry>),
     Directory,
-    /// What a directory holds, if that was asked for.
-    Listing(Rc<Listing>),
+    /// The list of a directory, if that was asked for.
+    Listing(FoundListing),
     /// Nothing that can be served, or it could not be opened.
     Refused(Refusal),
 }
@@ -84,6 +87,8 @@ pub(crate) struct PendingAnswer {
     /// Whether the name is `posts.html` and was asked for in place of a directory `posts`, which is served if there is no such
     /// file.
     beside_directory: Cell<bool>,
+    /// Shows the threads that make a list whether anybody waits for it.
+    is_wanted: OnceCell<Arc<AtomicBool>>,
 }
 
 /// What was found out.
@@ -100,6 +105,8 @@ pub(crate) enum PendingOutcome {
 pub(crate) struct PendingOpens {
     pool: Arc<OpenPool>,
     results: Arc<OpenResults>,
+    /// What lists directories, if they are shown.
+    listings: Option<SiteListings>,
     by_name: HashMap<Box<[u8]>, Rc<PendingAnswer>>,
     /// The kept files that are being checked, by the keys they are kept under.
     checks: HashMap<Box<[u8]>, Rc<PendingAnswer>>,
@@ -116,8 +123,8 @@ impl PendingAnswer {
     fn of(asked: &[u8], opens: bool, key: RequestKey) -> Rc<PendingAnswer> {
         let waiters = RefCell::new(BTreeMap::from([(key, None)]));
         let (outcome, beside_directory) = (OnceCell::new(), Cell::new(false));
-        let asked = asked.into();
-        Rc::new(PendingAnswer { asked, opens, waiters, outcome, beside_directory })
+        let (asked, is_wanted) = (asked.into(), OnceCell::new());
+        Rc::new(PendingAnswer { asked, opens, waiters, outcome, beside_directory, is_wanted })
     }
 
     /// Notes that there is a directory whose name lacks the suffix of this one.
@@ -133,6 +140,18 @@ impl PendingAnswer {
     /// Adds the request `key` to those that wait.
     pub(crate) fn join(&self, key: RequestKey) {
         self.waiters.borrow_mut().insert(key, None);
+        self.set_wanted(true);
+    }
+
+    fn set_wanted(&self, is_wanted: bool) {
+        if let Some(flag) = self.is_wanted.get() {
+            flag.store(is_wanted, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a connection waits for the outcome.
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiters.borrow().is_empty()
     }
 
     /// The name that is being opened, if one is.
@@ -176,6 +195,7 @@ impl PendingAnswer {
     /// Forgets the request `key`, which has given up waiting.
     pub(crate) fn leave(&self, key: RequestKey) {
         self.waiters.borrow_mut().remove(&key);
+        self.set_wanted(self.has_waiters());
     }
 
     /// Sets the outcome, and resumes the connections whose requests wait. Each then looks its path up again, and
@@ -196,9 +216,13 @@ impl PendingAnswer {
 }
 
 impl PendingOpens {
-    pub(crate) fn new(pool: Arc<OpenPool>, results: Arc<OpenResults>) -> PendingOpens {
+    pub(crate) fn new(
+        pool: Arc<OpenPool>,
+        results: Arc<OpenResults>,
+        listings: Option<SiteListings>,
+    ) -> PendingOpens {
         let (by_name, checks) = (HashMap::new(), HashMap::new());
-        PendingOpens { pool, results, by_name, checks, look_at_root: None }
+        PendingOpens { pool, results, listings, by_name, checks, look_at_root: None }
     }
 
     /// Adds the request `key` to those that wait for `name`; `None`: `name` is not being opened.
@@ -208,7 +232,8 @@ impl PendingOpens {
         Some(Rc::clone(open))
     }
 
-    /// Has a thread open `name`, which is not being opened yet, for the request `key`.
+    /// Has a thread open `name`, which is not being opened yet, for the request `key`. If it is the name of a list, the list
+    /// is made.
     ///
     /// # Errors
     /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
@@ -219,8 +244,8 @@ impl PendingOpens {
         how: OpenOptions,
         key: RequestKey,
     ) -> io::Result<Rc<PendingAnswer>> {
-        self.begin_again(root, name, how)?;
         let open = PendingAnswer::of(name, true, key);
+        self.ask(root, &open, how)?;
         self.by_name.insert(name.into(), Rc::clone(&open));
         Ok(open)
     }
@@ -229,14 +254,37 @@ impl PendingOpens {
     /// opening returned is of no use.
     ///
     /// # Errors
-    /// `WouldBlock` when no thread can be started, or the queue of the pool is full.
+    /// `WouldBlock` when no thread can be started, or the queue of the pool is full. `NotFound`: no connection has asked for it.
     pub(crate) fn begin_again(
         &self,
         root: &Arc<Root>,
         name: &[u8],
         how: OpenOptions,
     ) -> io::Result<()> {
-        self.pool.open(root, name, how, &self.results)
+        let open = self.by_name.get(name).ok_or(io::ErrorKind::NotFound)?;
+        self.ask(root, open, how)
+    }
+
+    fn ask(&self, root: &Arc<Root>, open: &PendingAnswer, how: OpenOptions) -> io::Result<()> {
+        let name = &open.asked;
+        let is_list = WantedList::of_name(name).is_some_and(|(wanted, _)| !wanted.is_head);
+        let Some(SiteListings { listings, options }) = self.listings.as_ref().filter(|_| is_list)
+        else {
+            return self.pool.open(root, name, how, &self.results);
+        };
+        let is_wanted = open.is_wanted.get_or_init(|| Arc::new(AtomicBool::new(true)));
+        listings.begin(ListQuery {
+            root: Arc::clone(root),
+            name: name.clone(),
+            options: *options,
+            results: Arc::clone(&self.results),
+            is_wanted: Arc::clone(is_wanted),
+        })
+    }
+
+    /// Whether connections wait for `name`.
+    pub(crate) fn is_awaited(&self, name: &[u8]) -> bool {
+        self.by_name.get(name).is_some_and(|open| open.has_waiters())
     }
 
     /// Has a thread look, for the request `requester`, whether what is kept under `key` is still right, unless such a
@@ -319,7 +367,7 @@ mod tests {
         let of = |generation| Key { slot: 3, generation };
         let key = |generation| RequestKey { connection: of(generation), stream: 0 };
         let results = OpenResults::new(net.remote(), of(0));
-        let mut pending = PendingOpens::new(Arc::new(OpenPool::new(1)), results);
+        let mut pending = PendingOpens::new(Arc::new(OpenPool::new(1)), results, None);
         let root = Arc::new(Root::open(NEVER_AT_HAND.as_ref()).unwrap());
         let open = pending.begin(&root, b"ostype", OpenOptions::default(), key(1)).unwrap();
         for generation in 2..100 {

@@ -9,8 +9,8 @@ use drover_mech::net::Net;
 use crate::auth::AuthOutcome;
 use crate::exchange::{Content, Exchange};
 use crate::lookup::files::{Lookup, LookupContext, SiteFiles, WantedFile};
+use crate::lookup::listings::form::WantedList;
 use crate::lookup::pending::PendingAnswer;
-use crate::respond::listing::listing;
 use crate::respond::response::refused_method;
 use crate::respond::sites::{ServedSite, ServedSites, SiteContent};
 use crate::status::statistics::WorkerCounters;
@@ -90,6 +90,10 @@ impl SiteState<'_> {
             path: request.path,
             codings: accepted_codings(request),
             is_page: files.tells_pages_apart() && is_for_a_page(request),
+            list: match files.may_list(request.path) {
+                true => WantedList::of(request),
+                false => WantedList::default(),
+            },
         };
         let awaited = exchange.requester.awaited.as_ref();
         let has_waited = awaited.is_some_and(|it| it.name().is_some());
@@ -116,9 +120,9 @@ impl SiteState<'_> {
                 tell_cors(exchange);
                 exchange.move_to(status, &location);
             }
-            Lookup::Listing(names, name) => {
+            Lookup::Listing(found) => {
                 tell_cors(exchange);
-                listing(&names, name, request, exchange);
+                exchange.send_listing(found);
             }
         }
         Answered::Ready

@@ -83,9 +83,11 @@ impl<'w> Site<'w> {
         }
     }
 
-    /// Closes kept files that no request has used ([`KeptFiles::sweep`]).
+    /// Closes kept files that no request has used ([`KeptFiles::sweep`]), and forgets old lists of directories.
     pub(crate) fn sweep(&self, now: Instant) {
-        self.state.borrow().sites.kept.borrow_mut().sweep(now);
+        let state = self.state.borrow();
+        state.sites.kept.borrow_mut().sweep(now);
+        state.sites.listings.sweep(now);
     }
 
     /// What is readable when there are changes of a site's files to [`Site::hear`], if any are heard of.

@@ -17,6 +17,7 @@ use crate::hosts::{HostTable, cannot_be_rebound};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::lookup::kept::KeptFiles;
+use crate::lookup::listings::{ListOptions, Listings, SiteListings};
 use crate::rules::{Cors, EtagSource};
 use crate::worker::clock::DateClock;
 
@@ -58,6 +59,8 @@ pub(crate) struct ServedSites {
     answering: usize,
     /// What is kept of their files.
     pub(crate) kept: Rc<RefCell<KeptFiles>>,
+    /// What lists their directories.
+    pub(crate) listings: Arc<Listings>,
 }
 
 struct HostRouting {
@@ -152,7 +155,8 @@ impl ServedSites {
                 },
             })),
         };
-        Ok(ServedSites { all, hosts, answering: 0, kept })
+        let listings = Arc::clone(&config.listings);
+        Ok(ServedSites { all, hosts, answering: 0, kept, listings })
     }
 
     /// The site that a request is for; `None`: it is for a host that is not served.
@@ -191,20 +195,19 @@ fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> Fil
         early_hints: Arc::clone(&settings.early_hints),
         cors: settings.cors.clone(),
         redirects: Arc::clone(&settings.redirects),
+        listings: settings.listing.then(|| SiteListings {
+            listings: Arc::clone(&config.listings),
+            options: ListOptions {
+                names: if settings.hidden { ListedNames::All } else { ListedNames::Visible },
+                noatime: config.noatime,
+                valid_for: config.revalidate.after,
+            },
+        }),
         how: OpenOptions::default()
             .with_noatime(config.noatime)
             .with_sequential(config.advise_sequential)
-            .with_list(listed_names(settings))
             .with_siblings(siblings)
             .with_digest(settings.etag == EtagSource::Content)
             .with_content(if config.cache > 0 { kept_most } else { 0 }),
-    }
-}
-
-fn listed_names(settings: &SiteSettings) -> ListedNames {
-    match (settings.listing, settings.hidden) {
-        (false, _) => ListedNames::None,
-        (true, false) => ListedNames::Visible,
-        (true, true) => ListedNames::All,
     }
 }

@@ -22,6 +22,7 @@ pub(crate) enum Counter {
     Requests,
     BytesSent,
     OpenedElsewhere,
+    DirectoriesListed,
     NoatimeRefused,
     FileReads,
     ReadsAtOnce,
@@ -173,6 +174,7 @@ impl CounterRow {
             replies_5xx: self.responses_of_class(5),
             bytes_sent: self.get(Counter::BytesSent),
             opened_elsewhere: self.get(Counter::OpenedElsewhere),
+            directories_listed: self.get(Counter::DirectoriesListed),
             noatime_refused: self.get(Counter::NoatimeRefused),
             file_reads: self.get(Counter::FileReads),
             reads_at_once: self.get(Counter::ReadsAtOnce),
@@ -340,6 +342,8 @@ pub struct Statistics {
     pub bytes_sent: u64,
     /// Files that other threads were asked to open, because a disk might be needed.
     pub opened_elsewhere: u64,
+    /// Directories that were read to make a list of them (`--listing`); a list may answer many requests.
+    pub directories_listed: u64,
     /// Files whose access time is updated although it should not be: the kernel refuses O_NOATIME for
     /// files of another user.
     pub noatime_refused: u64,
@@ -407,6 +411,7 @@ impl fmt::Display for Statistics {
                 "file opened by other threads",
                 "files opened by other threads",
             ),
+            (self.directories_listed, "directory listed", "directories listed"),
             (self.noatime_refused, "file refused O_NOATIME", "files refused O_NOATIME"),
             (self.file_reads, "file read", "file reads"),
             (self.reads_at_once, "of them at once", "of them at once"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::files::root::{Cause, ExpectedName, OpenFile, OpenOptions, Root};
 use crate::key::Key;
-use crate::net::Remote;
+use crate::net::{Remote, SharedBytes};
 use crate::thread_pool::lock;
 
 /// How often an opening is tried while other threads close descriptors, of which the process has run out, and the pause
@@ -43,6 +43,15 @@ pub enum Opened {
         before: Arc<Root>,
         /// The result of [`Root::replaced`].
         now: io::Result<Option<Root>>,
+    },
+    /// What work that [`OpenPool::run`](super::OpenPool::run) did has made of a directory.
+    Listed {
+        /// The root beneath which the directory was opened.
+        root: Arc<Root>,
+        /// What the caller calls the list.
+        name: Box<[u8]>,
+        /// The list, ready to be sent; and whether the directory was read for it.
+        result: io::Result<(Arc<SharedBytes>, bool)>,
     },
 }
 
@@ -79,7 +88,8 @@ impl OpenResults {
         std::mem::take(&mut lock(&self.opened))
     }
 
-    fn post(&self, opened: Opened) {
+    /// Adds a result, and resumes the worker's coroutine.
+    pub fn post(&self, opened: Opened) {
         let mut waiting = lock(&self.opened);
         waiting.push(opened);
         if waiting.len() == 1 {
@@ -96,6 +106,8 @@ pub(super) enum PoolJob {
     Close(OwnedFd),
     /// To find something out.
     Look(FileQuery),
+    /// To do what the pool knows nothing of, and what that takes in the queue, in bytes.
+    Run(Box<dyn FnOnce() + Send>, usize),
 }
 
 /// What is to be found out beneath a root, and for whom.
@@ -121,6 +133,7 @@ impl PoolJob {
         match self {
             PoolJob::Close(_)
             | PoolJob::Look(FileQuery { subject: QuerySubject::RootPath, .. }) => 0,
+            PoolJob::Run(_, bytes) => *bytes,
             PoolJob::Look(FileQuery { subject: QuerySubject::File(name, _), .. }) => name.len(),
             PoolJob::Look(FileQuery { subject: QuerySubject::Names(key, names), .. }) => {
                 let names = names.iter().map(|it| it.name.len() + size_of::<ExpectedName>());
@@ -137,6 +150,7 @@ impl PoolJob {
     pub(super) fn run(self, is_closing: impl Fn() -> bool) {
         let FileQuery { root, subject, results } = match self {
             PoolJob::Close(file) => return drop(file),
+            PoolJob::Run(work, _) => return work(),
             PoolJob::Look(query) => query,
         };
         results.post(match subject {

@@ -205,29 +205,30 @@ fn a_directory_is_listed_without_what_cannot_be_served() {
     }
     rustix::fs::mknodat(rustix::fs::CWD, at("in/fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
     let root = Root::open(folder.path()).unwrap();
-    let names = |path: &[u8], list| -> Vec<String> {
-        let open = root.open_as(path, OpenOptions::default().with_list(list)).unwrap();
-        let text = |it: &ListedFile| String::from_utf8(it.name.to_vec()).unwrap();
-        open.listing.unwrap().entries.iter().map(text).collect()
+    let list = |root: &Root, path: &[u8], names| {
+        root.list(&root.open_file(path).unwrap(), path, names).unwrap()
     };
-    assert_eq!(names(b"in/", ListedNames::Visible), ["z", "a", "b", "link"]);
+    let names = |path: &[u8], which| -> Vec<String> {
+        let text = |it: ListedFile<'_>| String::from_utf8(it.name.to_vec()).unwrap();
+        list(&root, path, which).files().map(text).collect()
+    };
+    assert_eq!(names(b"in", ListedNames::Visible), ["z", "a", "b", "link"]);
     assert_eq!(names(b"in/", ListedNames::All), ["z", ".hidden", "a", "b", "link"]);
-    assert_eq!(names(b"./", ListedNames::Visible), ["in", "beside"]);
-    let options = OpenOptions::default().with_list(ListedNames::Visible);
-    assert!(root.open_as(b"in", options).unwrap().listing.is_none());
-    assert!(root.open_as(b"in/", OpenOptions::default()).unwrap().listing.is_none());
-    let cached = root.try_open_cached(b"in/", options).unwrap_err();
-    assert_eq!(cached.kind(), io::ErrorKind::WouldBlock);
-    let listing = root.open_as(b"in/", options).unwrap().listing.unwrap();
-    assert_eq!(listing.entries[3].len, "beside".len() as u64, "of what the link leads to");
-    assert!(listing.entries[0].is_directory && !listing.is_cut);
+    assert_eq!(names(b".", ListedNames::Visible), ["in", "beside"]);
+    let listing = list(&root, b"in", ListedNames::Visible);
+    let files: Vec<_> = listing.files().collect();
+    assert_eq!(files[3].len, "beside".len() as u64, "of what the link leads to");
+    assert!(files[0].is_directory && !listing.is_cut());
     let never = Root::open(folder.path()).unwrap().with_symlinks(Symlinks::Never);
-    assert_eq!(never.open_as(b"in/", options).unwrap().listing.unwrap().entries.len(), 3);
+    assert_eq!(list(&never, b"in", ListedNames::Visible).files().len(), 3);
+    let file = root.open_file(b"beside").unwrap();
+    assert!(root.list(&file, b"beside", ListedNames::Visible).is_err());
     for number in 0..=LISTED_MOST {
         std::fs::File::create(at("in/z").join(number.to_string())).unwrap();
     }
-    let listing = root.open_as(b"in/z/", options).unwrap().listing.unwrap();
-    assert!(listing.is_cut && listing.entries.len() == LISTED_MOST);
+    let listing = list(&root, b"in/z", ListedNames::Visible);
+    assert!(listing.is_cut() && listing.files().len() == LISTED_MOST);
+    assert!(listing.memory() < 100 * LISTED_MOST);
 }
 
 #[test]

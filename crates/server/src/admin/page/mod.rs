@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::respond::listing::escape_html;
+use crate::lookup::listings::page::escape_html;
 
 /// How a number is written.
 #[derive(Clone, Copy, Debug)]

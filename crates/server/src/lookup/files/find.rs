@@ -37,6 +37,7 @@ impl SiteFiles {
             base: &base,
             resolved: &resolved,
             is_page: wanted.is_page,
+            list: wanted.list,
             options: &options,
         };
         let first = self.awaited(requested, requester, &mut name);
@@ -74,7 +75,7 @@ impl SiteFiles {
         match found {
             Err(open) => Lookup::Pending(open),
             Ok(LookupOutcome::File(entry)) => Lookup::Ready(entry),
-            Ok(LookupOutcome::Listing(listing)) => Lookup::Listing(listing, &self.name),
+            Ok(LookupOutcome::Listing(listing)) => Lookup::Listing(listing),
             Ok(LookupOutcome::Directory) => {
                 Lookup::Redirect { name: &self.name, query: resolved.query }
             }

@@ -1,6 +1,7 @@
 //! Writing a decided exchange as HTTP/1.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use drover_http1::response::{
     Common, ConnectionField, PreparedResponse, push_fields, push_head, push_text,
@@ -129,7 +130,7 @@ fn write_anew(
             push_text(out, exchange.status, reason);
             only(Body::None)
         }
-        Content::Made(bytes) => only(Body::Made(Rc::clone(bytes))),
+        Content::ProcessWide(bytes) => only(Body::ProcessWide(Arc::clone(bytes))),
         Content::File(part) => match part.append_to(out) {
             Ok(body) => only(body),
             Err(_) => {
