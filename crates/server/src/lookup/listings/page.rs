@@ -18,6 +18,9 @@ td:first-child{overflow-wrap:anywhere}td:nth-child(2),th:nth-child(2){text-align
 td:nth-child(3){white-space:nowrap;opacity:.7}a{text-decoration:none}a:hover{text-decoration:underline}\
 @media(max-width:36rem){td:nth-child(3),th:nth-child(3){display:none}}</style>";
 
+/// The last second of the year 9999. File systems have later times (utimensat(2) sets them on btrfs and tmpfs).
+const LAST_SECOND: i64 = 253_402_300_799;
+
 /// A file or directory in JSON.
 #[derive(Serialize)]
 struct JsonEntry<'l> {
@@ -86,7 +89,7 @@ fn json_entry(file: ListedFile<'_>) -> JsonEntry<'_> {
         href: href(&file),
         kind: if file.is_directory { "directory" } else { "file" },
         size: (!file.is_directory).then_some(file.len),
-        modified: time(file.modified, "T", "Z"),
+        modified: rfc3339(file.modified),
     }
 }
 
@@ -108,8 +111,9 @@ fn page(listing: &Listing, directory: &[u8], out: &mut impl Write) -> io::Result
             false => ("", file.len.to_string()),
         };
         let text = escape_html(&String::from_utf8_lossy(file.name));
-        let (link, time) = (escape_html(&href(&file)), time(file.modified, " ", ""));
-        writeln!(out, "<tr><td><a href=\"{link}\">{text}{slash}</a><td>{size}<td>{time}")?;
+        let (link, time) = (escape_html(&href(&file)), rfc3339(file.modified));
+        let (day, time) = time.trim_end_matches('Z').split_once('T').unwrap_or_default();
+        writeln!(out, "<tr><td><a href=\"{link}\">{text}{slash}</a><td>{size}<td>{day} {time}")?;
     }
     write!(out, "</table>")?;
     if listing.is_cut() {
@@ -130,11 +134,10 @@ fn href(file: &ListedFile<'_>) -> String {
     String::from_utf8(link).unwrap_or_default()
 }
 
-/// A time to the second, between day and time `between`, with `end` behind it.
-fn time(seconds: i64, between: &str, end: &str) -> String {
-    let time = UNIX_EPOCH + Duration::from_secs(seconds.max(0).cast_unsigned());
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    text.replace('T', between).replace('Z', end)
+/// A time in UTC, as `2026-11-25T12:30:00Z`. Times that this form does not have are shown as the nearest that it has.
+fn rfc3339(seconds: i64) -> String {
+    let seconds = seconds.clamp(0, LAST_SECOND).cast_unsigned();
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
 /// Makes `text` harmless in HTML text and in quoted attributes.
@@ -152,4 +155,23 @@ pub fn escape_html(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_of_a_file_can_be_shown() {
+        for (seconds, text) in [
+            (i64::MIN, "1970-01-01T00:00:00Z"),
+            (-1, "1970-01-01T00:00:00Z"),
+            (1_000_000_000, "2001-09-09T01:46:40Z"),
+            (LAST_SECOND, "9999-12-31T23:59:59Z"),
+            (LAST_SECOND + 1, "9999-12-31T23:59:59Z"),
+            (i64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), text);
+        }
+    }
 }
