@@ -4,7 +4,7 @@
 //! wrote them would serve nobody else meanwhile. So all workers of a process share one [`Listings`]:
 //!
 //! - One of its threads reads a directory and writes the list, once for all who wait for it. They send the same bytes.
-//! - A list may be sent for [`SHARED_FOR`] more, but not for longer than `--revalidate` allows, and only while the directory
+//! - A list may be sent for one more second, but not for longer than `--revalidate` allows, and only while the directory
 //!   has not changed. The time is short because a directory does not show that a file in it has grown.
 //! - All lists that there are, those that slow clients have not received yet included, have a share of the memory
 //!   ([`crate::MemoryUse::Listings`]). Where there is no room, clients wait until there is.
