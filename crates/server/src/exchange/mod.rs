@@ -93,10 +93,9 @@ impl Default for Exchange {
 }
 
 impl Exchange {
-    /// Begins anew for another request: what stays is memory.
+    /// Begins anew for another request, after [`Exchange::let_go`]: what stays is memory.
     #[inline]
     pub(crate) fn begin(&mut self, requester: Requester, client: ClientAddress) {
-        self.let_go();
         self.requester = requester;
         self.client = client;
         self.fields.clear();

@@ -3,6 +3,7 @@
 
 pub(crate) mod spin;
 
+use std::cell::RefCell;
 use std::io::{self, Write};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -30,7 +31,12 @@ pub(crate) struct Observers {
     server_timing: bool,
     /// Whether reads of files are timed.
     is_timed: bool,
+    /// Exchanges that have ended, for their memory.
+    spare: RefCell<Vec<Box<Exchange>>>,
 }
+
+/// So many exchanges that have ended are kept for their memory.
+const SPARE_MOST: usize = 64;
 
 /// What observers know of one connection.
 pub(crate) struct ObservedConnection {
@@ -45,7 +51,7 @@ pub(crate) struct ObservedConnection {
     /// When the request was here that waits for its file to be opened.
     waiting: Option<Instant>,
     /// The exchanges whose responses have not left yet.
-    under_way: Vec<Exchange>,
+    under_way: Vec<Box<Exchange>>,
 }
 
 impl Observers {
@@ -58,7 +64,8 @@ impl Observers {
     ) -> Option<Box<Observers>> {
         let any = tracer.is_some() || log.is_some() || spin.is_some() || server_timing;
         let is_timed = tracer.is_some() || log.as_ref().is_some_and(AccessLogger::has_stages);
-        any.then(|| Box::new(Observers { tracer, log, spin, server_timing, is_timed }))
+        let spare = RefCell::default();
+        any.then(|| Box::new(Observers { tracer, log, spin, server_timing, is_timed, spare }))
     }
 
     /// Whether somebody asks for the clients of connections.
@@ -172,16 +179,28 @@ impl Observers {
         if is_whole {
             connection.took(at);
         }
-        let ends = connection.ends;
-        let ended = connection.under_way.extract_if(.., |it| !(is_whole && it.way.is_open));
-        for exchange in ended {
+        let ObservedConnection { ends, number, under_way, .. } = connection;
+        // Only the last may still have parts to come.
+        let is_open = is_whole && under_way.last().is_some_and(|it| it.way.is_open);
+        let ended = under_way.len() - usize::from(is_open);
+        let mut spare = self.spare.borrow_mut();
+        for mut exchange in under_way.drain(..ended) {
             if let Some(tracer) = &self.tracer {
-                tracer.ended(connection.number, &exchange, at, end);
+                tracer.ended(*number, &exchange, at, end);
             }
             if let Some(log) = &self.log {
-                log.ended(&ends, &exchange, at, is_whole, end);
+                log.ended(ends, &exchange, at, is_whole, end);
+            }
+            if spare.len() < SPARE_MOST {
+                exchange.let_go();
+                spare.push(exchange);
             }
         }
+    }
+
+    /// An exchange for another request.
+    pub(crate) fn spare_exchange(&self) -> Box<Exchange> {
+        self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Hands over what is written.
@@ -206,7 +225,7 @@ impl ObservedConnection {
 
     /// The response of an exchange stands in the output with a head of so many bytes, and `body` is to follow.
     #[cold]
-    pub(crate) fn written(&mut self, mut exchange: Exchange, body: &Body) {
+    pub(crate) fn written(&mut self, mut exchange: Box<Exchange>, body: &Body) {
         exchange.way.is_file = matches!(body, Body::File { .. });
         self.under_way.push(exchange);
     }

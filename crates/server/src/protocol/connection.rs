@@ -119,8 +119,8 @@ impl ServedConnection<'_> {
     /// Whether its next response is the last that it may have.
     #[inline]
     pub(super) fn is_at_its_last_request(&self) -> bool {
-        let (most, known) = (self.service.limits.requests, self.known.as_ref());
-        most.zip(known).is_some_and(|(most, known)| known.responses.get() + 1 >= most.get())
+        let Some(most) = self.service.limits.requests else { return false };
+        self.known.as_ref().is_some_and(|known| known.responses.get() + 1 >= most.get())
     }
 
     /// A response stands in the output.

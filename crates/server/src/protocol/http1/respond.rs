@@ -30,7 +30,7 @@ pub(crate) struct Http1(RefCell<Http1State>);
 #[derive(Default)]
 struct Http1State {
     /// The exchange that is being answered: used again for its memory.
-    exchange: Exchange,
+    exchange: Box<Exchange>,
     repeated: RepeatedRequest,
     /// Whether the log has said that clients speak TLS.
     tls_told: bool,
@@ -101,16 +101,16 @@ pub(super) fn respond(
     let http1 = &mut *service.http1.0.borrow_mut();
     let site = &mut *service.site.state.borrow_mut();
     site.clock.tick(connection.conn.net().now());
-    let mut requester = connection.requester(awaited);
+    let mut awaited = awaited;
     let mut has_responses = false;
     let mut consumed = 0;
     while consumed < input.len() {
-        http1.exchange.begin(requester, connection.client());
-        requester = connection.requester(None);
+        http1.exchange.begin(connection.requester(awaited.take()), connection.client());
         let taken = match http1.next(&input[consumed..], connection, site, output) {
             Next::Decided(taken) => taken,
             Next::Incomplete => break,
             Next::Waiting(open) => {
+                http1.exchange.let_go();
                 let answer = Answer { consumed, body: Body::None, expects_input: false };
                 return (answer, (has_responses, ConnectionStep::Wait(open)));
             }
@@ -254,9 +254,9 @@ pub(super) fn refuse(connection: &ServedConnection<'_>, refusal: Refusal, io: Io
 }
 
 /// Writes a decided exchange, counts it, and shows it to those who observe.
-#[inline]
+#[inline(always)]
 fn finish(
-    exchange: &mut Exchange,
+    exchange: &mut Box<Exchange>,
     taken: &Taken,
     is_alone: bool,
     connection: &ServedConnection<'_>,
@@ -278,7 +278,8 @@ fn finish(
             tell_all_fields(exchange, form, &site.clock);
         }
         if observers.reads_ends() {
-            known.written(std::mem::take(exchange), &following.body);
+            let exchange = std::mem::replace(exchange, observers.spare_exchange());
+            known.written(exchange, &following.body);
         }
     });
     exchange.let_go();
