@@ -70,7 +70,13 @@ impl ForwardedClients {
                 if element.matches('"').count() % 2 == 1 || element.contains('\\') {
                     return None;
                 }
-                let mut pairs = element.split(';').filter_map(|pair| pair.split_once('='));
+                // A semicolon within quotes ends no pair.
+                let mut is_quoted = false;
+                let pairs = element.split(|letter| {
+                    is_quoted ^= letter == '"';
+                    letter == ';' && !is_quoted
+                });
+                let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
                 let (_, node) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("for"))?;
                 let node = node.trim();
                 address(node.strip_prefix('"').and_then(|it| it.strip_suffix('"')).unwrap_or(node))
@@ -134,6 +140,9 @@ mod tests {
         }
         // A host that a client has made up, which its proxy repeats.
         assert_eq!(of(&["for=192.0.2.7;host=\"a,for=1.1.1.1;b\""]), None);
+        assert_eq!(of(&["host=\"a;for=1.1.1.1;b\";for=192.0.2.7"]), is("192.0.2.7"));
+        assert_eq!(of(&["proto=\"for=1.1.1.1\"; For=\"192.0.2.7\";by=a"]), is("192.0.2.7"));
+        assert_eq!(of(&["host=\"a;for=1.1.1.1\""]), None);
     }
 
     #[test]
