@@ -1,11 +1,12 @@
 //! Which site a request is for, by the host that it names: virtual hosts.
 //!
 //! The host is the authority of an absolute target, else the field `Host` (RFC 9112 section 3.3). Names are compared without
-//! the port, a dot at their end, and the case of letters (RFC 3986 section 3.2.2). A whole name comes before a wildcard,
-//! a longer wildcard before a shorter one.
+//! the port, a dot at their end, and the case of letters (RFC 3986 section 3.2.2); IPv6 addresses in the one form that each has
+//! (RFC 5952 section 4). A whole name comes before a wildcard, a longer wildcard before a shorter one.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::{Cursor, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -14,10 +15,13 @@ use foldhash::quality::RandomState;
 /// The longest name that the Domain Name System has (RFC 1035 section 2.3.4).
 const NAME_MOST: usize = 253;
 
+/// Room for an IPv6 address in brackets.
+const ADDRESS_MOST: usize = 48;
+
 /// The hosts that a site is for: one name, or all names beneath one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPattern {
-    /// In lower case, without the `*.` of a wildcard.
+    /// In lower case, without the `*.` of a wildcard; an IPv6 address in brackets, in its one form.
     name: String,
     is_wildcard: bool,
 }
@@ -39,23 +43,23 @@ impl FromStr for HostPattern {
             })
         };
         let in_brackets = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-        let is_right = match in_brackets {
-            Some(address) => !is_wildcard && address.parse::<Ipv6Addr>().is_ok(),
-            None => name.len() <= NAME_MOST && is_name(name),
+        let right = match in_brackets.map(str::parse::<Ipv6Addr>) {
+            Some(address) => address.ok().filter(|_| !is_wildcard).map(|it| format!("[{it}]")),
+            None => (name.len() <= NAME_MOST && is_name(name)).then(|| name.to_ascii_lowercase()),
         };
-        let why = match is_right {
-            true => return Ok(HostPattern { name: name.to_ascii_lowercase(), is_wildcard }),
-            false if !text.is_ascii() => "names outside of ASCII are written as xn--…",
-            false if text.contains(',') => {
+        let why = match right {
+            Some(name) => return Ok(HostPattern { name, is_wildcard }),
+            None if !text.is_ascii() => "names outside of ASCII are written as xn--…",
+            None if text.contains(',') => {
                 "each is a name by itself, as in a.test,b.test=/srv, and in a file [\"a.test\", \"b.test\"]"
             }
-            false if in_brackets.is_some_and(|address| address.contains('%')) => {
+            None if in_brackets.is_some_and(|address| address.contains('%')) => {
                 "clients send addresses without a zone: write what is before the %, as in [fe80::1]"
             }
-            false if in_brackets.is_none() && name.contains(':') => {
+            None if in_brackets.is_none() && name.contains(':') => {
                 "a name is for all ports; an IPv6 address stands in brackets"
             }
-            false => "write example.org, or *.example.org for all names beneath it",
+            None => "write example.org, or *.example.org for all names beneath it",
         };
         Err(format!("'{text}' is no name of a host: {why}"))
     }
@@ -102,7 +106,9 @@ impl HostTable {
         name.copy_from_slice(host);
         let name = without_zone(name);
         name.make_ascii_lowercase();
-        if let Some(site) = self.whole.get(&*name) {
+        let mut room = [0; ADDRESS_MOST];
+        let name = in_one_form(name, &mut room);
+        if let Some(site) = self.whole.get(name) {
             return Some(*site);
         }
         if self.wildcards.is_empty() {
@@ -207,6 +213,21 @@ fn without_zone(host: &mut [u8]) -> &mut [u8] {
     }
 }
 
+/// An IPv6 address in brackets as names of hosts have it, by way of `room`; other hosts as they are.
+fn in_one_form<'n>(host: &'n [u8], room: &'n mut [u8; ADDRESS_MOST]) -> &'n [u8] {
+    let inside = host.strip_prefix(b"[").and_then(|it| it.strip_suffix(b"]"));
+    let text = inside.and_then(|it| std::str::from_utf8(it).ok());
+    let Some(address) = text.and_then(|it| it.parse::<Ipv6Addr>().ok()) else { return host };
+    let mut out = Cursor::new(&mut room[..]);
+    match write!(out, "[{address}]") {
+        Ok(()) => {
+            let len = out.position() as usize;
+            &room[..len]
+        }
+        Err(_) => host,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,12 +267,17 @@ mod tests {
 
     #[test]
     fn addresses_are_names_too() {
-        let table = table(&["192.0.2.1", "[2001:DB8::1]", "[fe80::1]"]);
+        let table = table(&["192.0.2.1", "[2001:DB8:0::1]", "[fe80::1]", "[::ffff:192.0.2.1]"]);
         for (host, site) in [
             ("192.0.2.1:80", Some(1)),
             ("[2001:db8::1]", Some(2)),
             ("[2001:db8::1]:80", Some(2)),
             ("[2001:db8::2]:80", None),
+            ("[2001:0db8:0:0::0001]", Some(2)),
+            ("[2001:db8:0:0:0:0:0:1]:80", Some(2)),
+            ("[::ffff:c000:201]", Some(4)),
+            ("[::ffff:192.0.2.1].", Some(4)),
+            ("[fe80:0::1%25lo]", Some(3)),
             ("[fe80::1]:80", Some(3)),
             ("[fe80::1%25lo]:80", Some(3)),
             ("[FE80::1%lo]", Some(3)),
@@ -340,6 +366,8 @@ mod tests {
 
     #[test]
     fn two_sites_of_one_name_are_told() {
+        let of = |text: &str| text.parse::<HostPattern>().unwrap();
+        assert_eq!(of("[2001:DB8:0::1]"), of("[2001:db8::1]"));
         let patterns: Vec<HostPattern> = ["a", "*.a", "A."].map(|it| it.parse().unwrap()).into();
         let error = HostTable::new(patterns.iter().zip(1..)).unwrap_err();
         assert_eq!(error.to_string(), "a");
