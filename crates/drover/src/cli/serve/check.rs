@@ -10,6 +10,7 @@ use super::memory_flags::amount as told;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
 use drover_server::{Listen, MechanismAndStrategy, MemoryUse, OpenedFiles, Server};
+use drover_usage::printable;
 
 /// Prints what is wrong, or what would be served and where each setting comes from.
 pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
@@ -24,10 +25,9 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let addresses: Vec<_> = config.listen.iter().flat_map(Listen::all).collect();
     let urls = urls(&addresses);
     let mut out = stdout();
-    writeln!(
-        out,
-        "# no fault found; would serve {served} on {urls}: {described}; sandbox: {sandbox}"
-    )?;
+    let found =
+        format!("no fault found; would serve {served} on {urls}: {described}; sandbox: {sandbox}");
+    writeln!(out, "# {}", printable(&found))?;
     writeln!(out, "\n# Who has set what, as a file for --config:")?;
     Ok(write!(out, "{}", config::table(flags, &notes))?)
 }

@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 use crate::cli::faults;
 use crate::cli::serve::flags::Args;
 use crate::cli::serve::hosts::{HOST, SiteFault, SiteFaults};
+use drover_usage::printable;
 
 /// Flags that say what to do with a configuration. They are no part of a configuration.
 pub(super) const NO_SETTINGS: [&str; 3] = ["config", "check", "explain"];
@@ -21,7 +22,7 @@ pub(super) fn command() -> Command {
     Args::augment_args(Command::new("serve"))
 }
 
-/// Who has set a flag.
+/// Who has set a flag. As text it is one line, whatever the file is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli::serve) enum FlagOrigin {
     /// Nobody. The flag has its default, if there is a default.
@@ -41,9 +42,9 @@ impl fmt::Display for FlagOrigin {
         match self {
             FlagOrigin::Default => f.write_str("default"),
             FlagOrigin::CommandLine => f.write_str("command line"),
-            FlagOrigin::Tuned(on) => write!(f, "tuned on {on} (drover tune)"),
+            FlagOrigin::Tuned(on) => write!(f, "tuned on {} (drover tune)", printable(on)),
             FlagOrigin::Supervisor => f.write_str("supervisor"),
-            FlagOrigin::File { name, line, .. } => write!(f, "{name}:{line}"),
+            FlagOrigin::File { name, line, .. } => write!(f, "{}:{line}", printable(name)),
         }
     }
 }

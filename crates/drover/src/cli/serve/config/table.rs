@@ -126,6 +126,16 @@ mod tests {
         FlagValues::of(&command().try_get_matches_from(words).unwrap())
     }
 
+    /// A file is named in comments, which a line end in its name would end.
+    #[test]
+    fn the_name_of_a_file_ends_no_comment() {
+        let mut flags = flags(&["/srv"]);
+        let origin = FlagOrigin::File { name: "a\nb\u{1b}.toml".to_owned(), line: 7, column: 1 };
+        flags.fill_in("workers", vec!["2".into()], origin);
+        let text = table(&flags, &SettingNotes::new());
+        assert!(text.contains("# a\\nb\\u{1b}.toml:7\n"), "{text}");
+    }
+
     #[test]
     fn a_line_says_value_and_origin() {
         let mut flags = flags(&["/srv", "--workers", "2", "--pin", "--overflow=ignore"]);
