@@ -2,6 +2,9 @@
 
 use crate::plan::target::Url;
 
+/// The largest weight: the sum of all is a number then, however many there are.
+const WEIGHT_MOST: f64 = 1e15;
+
 /// A list as it was read.
 #[derive(Debug, PartialEq)]
 pub struct List {
@@ -63,8 +66,8 @@ pub fn at(text: &str, server: Option<&Url>) -> Result<Url, String> {
 
 fn weight(word: &str) -> Result<f64, String> {
     match word.parse() {
-        Ok(weight) if weight >= 0.0 && f64::is_finite(weight) => Ok(weight),
-        _ => Err(format!("'{word}' is no weight: write a number of at least 0")),
+        Ok(weight) if (0.0..=WEIGHT_MOST).contains(&weight) => Ok(weight),
+        _ => Err(format!("'{word}' is no weight: write a number from 0 to {WEIGHT_MOST:e}")),
     }
 }
 
@@ -104,6 +107,7 @@ mod tests {
             ("https://a/", "line 1: 'https://a/': TLS"),
             ("http://a/ -1", "'-1' is no weight"),
             ("http://a/ nan", "'nan' is no weight"),
+            ("http://a/ 1e308\nhttp://b/ 1e308", "line 1: '1e308' is no weight"),
             ("http://a/ 0", "all its weights are 0"),
             ("http://a/ 1 2", "'2' is too much"),
         ] {
