@@ -58,6 +58,8 @@ mod budget;
 mod config;
 mod crew;
 mod exchange;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod hosts;
 mod json_messages;
 mod line_writer;

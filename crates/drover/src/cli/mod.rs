@@ -19,6 +19,9 @@ mod share;
 mod stdout;
 mod tune;
 
+#[cfg(fuzzing)]
+pub use serve::fuzzing;
+
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;

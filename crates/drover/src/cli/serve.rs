@@ -48,6 +48,8 @@ mod site_flags;
 mod tuned;
 
 use check::check;
+#[cfg(fuzzing)]
+pub use config::fuzzing;
 use config::{FlagOrigin, FlagValues};
 use explain::explain;
 pub(super) use flags::Args;

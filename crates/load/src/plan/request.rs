@@ -95,6 +95,13 @@ pub struct RequestTemplate {
 }
 
 impl RequestTemplate {
+    /// The bytes that are sent, for the targets of `fuzz/`.
+    #[cfg(fuzzing)]
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        self.prepare().bytes
+    }
+
     /// The bytes that are sent.
     pub(crate) fn prepare(&self) -> Prepared {
         let RequestContent { method, fields, body, is_whole_head } = &*self.content;

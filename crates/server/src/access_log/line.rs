@@ -343,71 +343,16 @@ fn push_escaped(out: &mut Vec<u8>, text: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drover_http1::{HeadLimits, request};
+    use crate::access_log::sample::{facts_of, line_of};
+    use drover_http1::FieldList;
 
-    use crate::exchange::FactsWanted;
+    fn fields() -> FieldList {
+        [("ETag", &b"\"t\""[..]), ("Vary", b"a"), ("vary", b"b")].into_iter().collect()
+    }
 
     fn written(input: &str, form: &str, is_whole: bool) -> String {
         let form = Form::parse(form).unwrap();
-        let wanted =
-            FactsWanted { fields: form.request_fields().map(str::to_owned).collect(), host: true };
-        let asked = match request::parse(input.as_bytes(), &HeadLimits::default()) {
-            Ok(Some(request)) => RequestFacts::of(&request, &wanted),
-            _ => RequestFacts::unreadable(input.as_bytes()),
-        };
-        line_of(asked, None, &form, is_whole)
-    }
-
-    fn line_of(asked: RequestFacts, user: Option<&[u8]>, form: &Form, is_whole: bool) -> String {
-        let us = Duration::from_micros;
-        let start = Instant::now();
-        let exchange = Exchange {
-            asked: Some(asked.into()),
-            user: user.map(Into::into),
-            fields: [("ETag", &b"\"t\""[..]), ("Vary", b"a"), ("vary", b"b")].into_iter().collect(),
-            way: ResponseWay {
-                receive: us(70),
-                start: Some(start),
-                first_byte: is_whole.then_some(start + us(500)),
-                lookup: us(100),
-                head_len: 100,
-                content_len: 1234,
-                is_file: true,
-                reads: ReadTimes {
-                    backend: None,
-                    reads: 2,
-                    queue: us(20),
-                    read: us(300),
-                    back: us(4),
-                    longest: us(280),
-                },
-                is_open: false,
-                persists: true,
-                earlier: 7,
-            },
-            ..Exchange::default()
-        };
-        let ending = Ending {
-            at: start + us(1500),
-            time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_433_400_250),
-            end: "sent",
-            is_whole,
-            ends: &Ends {
-                client: ClientAddress::Ip("192.0.2.7".parse().unwrap()),
-                local: Some("[2001:db8::1]:8080".parse().unwrap()),
-            },
-            by: &LoggedBy {
-                mechanism: "any",
-                accept: "shared",
-                files: "auto",
-                sends: "some",
-                worker: 3,
-                sites: None,
-            },
-        };
-        let mut out = Vec::new();
-        LogLine::new(&exchange, &ending).append_to(&mut out, form);
-        String::from_utf8(out).unwrap()
+        line_of(facts_of(input.as_bytes(), &form), None, &form, fields(), is_whole)
     }
 
     const REQUEST: &str =
@@ -481,7 +426,7 @@ mod tests {
                         fields: vec![agent.clone().into_bytes(); 2],
                         ..RequestFacts::default()
                     };
-                    line_of(asked, Some(user.as_bytes()), &Form::parse(form).unwrap(), true)
+                    line_of(asked, Some(user.as_bytes()), &Form::parse(form).unwrap(), fields(), true)
                 };
                 for form in ["json", "json-stages"] {
                     let line = written(form);

@@ -8,6 +8,8 @@ mod clock;
 mod file;
 mod format;
 mod line;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod sample;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -64,10 +66,7 @@ impl AccessLogger {
         by: LoggedBy,
     ) -> AccessLogger {
         let state = State { sink, lines: Vec::with_capacity(FULL), count: 0 };
-        let wanted = FactsWanted {
-            fields: form.request_fields().map(str::to_owned).collect(),
-            host: matches!(form, Form::Json { .. }) || form.has_site(),
-        };
+        let wanted = wanted_by(&form);
         AccessLogger { form, wanted, forwarded, by, state: RefCell::new(state) }
     }
 
@@ -113,6 +112,14 @@ impl AccessLogger {
     /// Hands over what is written.
     pub(crate) fn flush(&self) {
         self.state.borrow_mut().hand_over();
+    }
+}
+
+/// What lines of a form say of requests.
+fn wanted_by(form: &Form) -> FactsWanted {
+    FactsWanted {
+        fields: form.request_fields().map(str::to_owned).collect(),
+        host: matches!(form, Form::Json { .. }) || form.has_site(),
     }
 }
 

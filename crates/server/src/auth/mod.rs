@@ -12,6 +12,8 @@ mod remembered;
 mod users;
 mod verifiers;
 
+#[cfg(fuzzing)]
+pub(crate) use self::{credentials::Credentials, users::Users};
 pub(crate) use authenticator::{AuthOutcome, Authenticator};
 pub use password_file::Auth;
 pub(crate) use verifiers::VerifiedTags;

@@ -75,6 +75,12 @@ impl Users {
         (own, self.kinds.iter().filter(is_other))
     }
 
+    /// Who has a password.
+    #[cfg(fuzzing)]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.by_name.keys().map(Vec::as_slice)
+    }
+
     /// The memory that it takes to verify a password, in bytes: that of the kind of hash that takes most.
     pub(crate) fn memory(&self) -> u64 {
         self.kinds.iter().map(StoredHash::memory).max().unwrap_or(0)

@@ -30,13 +30,15 @@ pub(crate) struct RequestFacts {
 
 impl RequestFacts {
     pub(crate) fn of(request: &Request<'_>, wanted: &FactsWanted) -> RequestFacts {
-        let mut fields: Vec<Vec<u8>> = vec![Vec::new(); wanted.fields.len()];
+        let mut fields: Vec<Option<Vec<u8>>> = vec![None; wanted.fields.len()];
         for (name, value) in request.fields() {
             for (field, wanted) in fields.iter_mut().zip(&wanted.fields) {
                 if wanted.eq_ignore_ascii_case(name) {
-                    // Several lines are one list (RFC 9110 section 5.3).
-                    field.extend_from_slice(if field.is_empty() { b"" } else { b", " });
-                    field.extend_from_slice(value);
+                    match field {
+                        None => *field = Some(value.to_vec()),
+                        // Several lines are one list (RFC 9110 section 5.3).
+                        Some(list) => list.extend_from_slice(&[&b", "[..], value].concat()),
+                    }
                 }
             }
         }
@@ -48,7 +50,7 @@ impl RequestFacts {
                 Version::Http10 => "HTTP/1.0",
                 Version::Http11 => "HTTP/1.1",
             },
-            fields,
+            fields: fields.into_iter().map(Option::unwrap_or_default).collect(),
         }
     }
 

@@ -83,6 +83,22 @@ pub(super) fn receive_sockets(
     Ok(sockets)
 }
 
+/// What a message says, sent once more; `None`: it is no message of this protocol.
+#[cfg(fuzzing)]
+pub(crate) fn sent_again(message: &[u8]) -> Option<Vec<u8>> {
+    let (one, other) = MessageSocket::pair().expect("there are descriptors");
+    one.send(message, &[]).ok()?;
+    drop(one);
+    let (message, _) = TakeOverMessage::receive(&other).ok()??;
+    serde_json::to_vec(&message).ok()
+}
+
+/// The message for a reason that may be long.
+#[cfg(fuzzing)]
+pub(crate) fn refusal(reason: &str) -> Vec<u8> {
+    serde_json::to_vec(&TakeOverMessage::refused(reason)).expect("a message is JSON")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 pub(crate) mod hand_over;
-mod messages;
+pub(crate) mod messages;
 pub(crate) mod take_over;
 
 /// How long the one waits for the other.

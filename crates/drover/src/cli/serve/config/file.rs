@@ -47,7 +47,7 @@ fn read_file(path: &Path) -> io::Result<String> {
 }
 
 /// Reads the `text` of a file. Relative paths in it begin at `folder`.
-fn parse(name: String, text: String, folder: &Path) -> Result<Vec<Set>, Faults> {
+pub(super) fn parse(name: String, text: String, folder: &Path) -> Result<Vec<Set>, Faults> {
     let root = Node::parse(&Rc::new(SourceText { name, text })).map_err(Faults::new)?;
     let reader = Reader { command: command(), folder, sets: Vec::new(), faults: Vec::new() };
     reader.all(&root).map_err(Faults::new)

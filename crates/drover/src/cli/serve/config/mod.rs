@@ -7,6 +7,8 @@
 
 mod file;
 mod flag_values;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod table;
 
 use clap::ArgMatches;
