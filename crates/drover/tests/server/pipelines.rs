@@ -28,7 +28,7 @@ const USERS: &str = "ann:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66Hn
                      bob:$2y$04$abcdefghijklmnopqrstuuPp7HPfoAs8I2dCQCQ/fW7zEJv8I8C8e\n";
 
 /// What lines of the log have: nothing that depends on time, or on what the connection had before.
-const FORM: &str = "%h %u %v \"%r\" %s %b %X %{ETag}o %{Content-Type}o %{Referer}i";
+const FORM: &str = "%h %u %v \"%r\" %s %b %X %{ETag}o %{Content-Type}o %{Content-Encoding}o %{Location}o %{Referer}i";
 
 /// A request, and how its reply is read.
 struct Asked {
@@ -66,6 +66,10 @@ fn requests() -> Vec<Asked> {
         get("/short", open, &[]),
         get("/short", open, &["Referer: http://a/"]),
         get("/short", open, &[&ann]),
+        get("/short", open, &["Origin: https://a.test"]),
+        get("/short", open, &["Origin: https://b.test"]),
+        get("/short", open, &["Accept-Encoding: gzip"]),
+        get("/moved?x", open, &[]),
         get("/other", open, &[]),
         get("/long", open, &[]),
         get("/none", open, &[]),
@@ -111,6 +115,7 @@ impl Sites {
         let folders = ["open", "closed", "listed"].map(|name| {
             let site = Site::new();
             site.file("short", format!("short of {name}"));
+            site.file("short.gz", format!("short of {name}, compressed"));
             site.file("other", format!("other of {name}"));
             site.dated("long", name.repeat(50_000));
             site.file("folder/page.html", name);
@@ -123,7 +128,10 @@ impl Sites {
         let [open, closed, listed] = folders.each_ref().map(|site| site.path().display());
         let users = users.display();
         let hosts = [
-            format!("open.test={open} --error-page 404=error"),
+            format!(
+                "open.test={open} --error-page 404=error --cors https://a.test --precompressed \
+                 --redirect '/moved /short'"
+            ),
             format!(
                 "closed.test={closed} --auth {users} --error-page 401=error --error-page 404=error"
             ),
