@@ -135,7 +135,7 @@ impl Net {
             alarms: BinaryHeap::new(),
             spin: options.spin,
             min_wait: options.min_wait,
-            partial_is_idle: options.partial_is_idle,
+            waiting_is_idle: options.waiting_is_idle,
             is_busy: false,
             run_queue: VecDeque::new(),
             to_spawn: VecDeque::new(),
@@ -305,7 +305,7 @@ impl Net {
 
     /// Ends the wait of a few idle connections, as if their deadlines had passed, and returns how many. The
     /// connections that have waited longest for a message are chosen; if connections have no deadlines, any
-    /// idle ones. They are closed when their coroutines have run. [`NetOptions::partial_is_idle`] says which are idle.
+    /// idle ones. They are closed when their coroutines have run. [`NetOptions::waiting_is_idle`] says which are idle.
     ///
     /// # Errors
     /// Errors of the mechanism's wait.

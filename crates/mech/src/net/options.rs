@@ -61,10 +61,10 @@ pub struct NetOptions {
     pub budget: u32,
     /// How many connections there may be at a time, at least 1. Listeners let further connections wait.
     pub connections: usize,
-    /// Whether a connection that waits for the rest of a message counts as idle too, and gives way to new connections
-    /// ([`Net::expire_idle`]). Otherwise only its deadline ends it, and as many peers as there may be connections can keep all
-    /// others out for that long.
-    pub partial_is_idle: bool,
+    /// Whether a connection that waits for its peer within a message counts as idle too, and gives way to new connections
+    /// ([`Net::expire_idle`]): for the rest of what it receives, or for room for what it sends. Otherwise only its deadline ends
+    /// it, and as many peers as there may be connections can keep all others out for that long.
+    pub waiting_is_idle: bool,
     /// The lowest rate at which peers may take what [`Conn::flush`] sends; `None`: no limit.
     pub min_rate: Option<MinRate>,
     /// How many bytes of a body a coroutine sends in its turn. `None`: chosen so that the bytes of all
@@ -88,7 +88,7 @@ impl NetOptions {
             min_wait: Duration::ZERO,
             budget: 32,
             connections: usize::MAX,
-            partial_is_idle: false,
+            waiting_is_idle: false,
             min_rate: None,
             send_budget: None,
         }
@@ -154,10 +154,10 @@ impl NetOptions {
         NetOptions { connections, ..self }
     }
 
-    /// Sets whether connections that wait for the rest of a message count as idle.
+    /// Sets whether connections that wait for their peer within a message count as idle.
     #[must_use]
-    pub fn with_partial_is_idle(self, partial_is_idle: bool) -> NetOptions {
-        NetOptions { partial_is_idle, ..self }
+    pub fn with_waiting_is_idle(self, waiting_is_idle: bool) -> NetOptions {
+        NetOptions { waiting_is_idle, ..self }
     }
 
     /// Sets the lowest rate at which peers may take what is sent; `None`: no limit.

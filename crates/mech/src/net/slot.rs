@@ -77,10 +77,15 @@ impl Slot {
     }
 
     /// Whether nothing is under way on its connection: its coroutine waits for a message and has no reason to run, and nothing
-    /// of a message has been received, unless `partial` allows that ([`super::NetOptions::partial_is_idle`]).
-    pub(crate) fn is_idle(&self, partial: bool) -> bool {
-        let flags = Flags::IDLE | Flags::QUEUED | Flags::TIMED_OUT;
-        self.flags & flags == Flags::IDLE && (partial || self.received().is_empty())
+    /// of a message has been received. `waiting`: waiting for the rest of a message, or for the peer to take something, is
+    /// nothing under way either ([`super::NetOptions::waiting_is_idle`]).
+    pub(crate) fn is_idle(&self, waiting: bool) -> bool {
+        let waits_for_message = self.flags.contains(Flags::IDLE);
+        let waits_for_peer = match waiting {
+            true => waits_for_message || self.sending.is_some(),
+            false => waits_for_message && self.received().is_empty(),
+        };
+        waits_for_peer && !self.flags.intersects(Flags::QUEUED | Flags::TIMED_OUT)
     }
 
     /// The received bytes that were not consumed.

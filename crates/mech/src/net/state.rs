@@ -36,8 +36,8 @@ pub(super) struct Inner {
     pub(super) spin: Duration,
     /// The time of [`NetOptions::min_wait`].
     pub(super) min_wait: Duration,
-    /// The setting `NetOptions::partial_is_idle`.
-    pub(super) partial_is_idle: bool,
+    /// The setting `NetOptions::waiting_is_idle`.
+    pub(super) waiting_is_idle: bool,
     /// Whether the last wait has brought something.
     pub(super) is_busy: bool,
     pub(super) run_queue: VecDeque<u32>,
@@ -110,7 +110,7 @@ impl Inner {
     pub(super) fn idle(&self) -> impl Iterator<Item = (Tick, u32)> {
         let slots = self.slots.iter().zip(0..);
         let idle = slots.filter(|(slot, index)| {
-            slot.is_idle(self.partial_is_idle) && !self.driver.is_posting(slot.key(*index))
+            slot.is_idle(self.waiting_is_idle) && !self.driver.is_posting(slot.key(*index))
         });
         idle.map(|(slot, index)| (slot.deadline.due(), index))
     }

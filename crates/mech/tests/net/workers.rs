@@ -112,7 +112,7 @@ fn full_queues_lose_no_connection_and_no_byte() {
 #[test]
 fn connections_that_wait_for_the_rest_of_a_message_can_give_way() {
     on_every_mechanism(|mechanism| {
-        let options = NetOptions::new(mechanism).with_connections(4).with_partial_is_idle(true);
+        let options = NetOptions::new(mechanism).with_connections(4).with_waiting_is_idle(true);
         let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
             conn.set_deadline(Some(Duration::from_secs(3600)));
             while let Ok(1..) = conn.fill_idle().await {
@@ -140,6 +140,39 @@ fn connections_that_wait_for_the_rest_of_a_message_can_give_way() {
             stream.read_exact(&mut [0; 5]).ok()
         });
         assert!((1..=5).contains(&finished.count()), "some go on, and one too many at most");
+    });
+}
+
+/// A peer that takes nothing of what it has asked for keeps nobody out where that counts as idle.
+#[test]
+fn connections_that_wait_for_room_to_send_can_give_way() {
+    const MORE_THAN_SOCKETS_TAKE: usize = 16 << 20;
+    on_every_mechanism(|mechanism| {
+        let options = NetOptions::new(mechanism).with_connections(4).with_waiting_is_idle(true);
+        let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
+            conn.set_deadline(Some(Duration::from_secs(3600)));
+            while let Ok(1..) = conn.fill_idle().await {
+                let len = conn.io(|io| match io.input {
+                    b"much\n" => (5, MORE_THAN_SOCKETS_TAKE),
+                    _ => (io.input.len(), 1),
+                });
+                conn.io(|io| (0, io.output.resize(len, b'x')));
+                if conn.send(Body::None, None).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let mut greedy: Vec<_> = (0..20).map(|_| worker.connect()).collect();
+        // One that was closed already takes no bytes.
+        greedy.iter_mut().for_each(|stream| drop(stream.write_all(b"much\n")));
+        let mut modest = worker.connect();
+        modest.write_all(b"little\n").unwrap();
+        modest.read_exact(&mut [0; 1]).unwrap();
+        drop(modest);
+        let whole = greedy
+            .iter_mut()
+            .filter_map(|stream| stream.read_exact(&mut vec![0; MORE_THAN_SOCKETS_TAKE]).ok());
+        assert!((1..=5).contains(&whole.count()), "some go on, and one too many at most");
     });
 }
 

@@ -4,7 +4,7 @@
 //! supervisor starts it, and another one if it dies (`keeper.rs`). It reads the counters that the workers share. So it
 //! takes nothing from the workers but a processor for a moment, and what is asked here is
 //! not counted there. It is bounded: [`CONNECTIONS`] at a time, short heads, time-outs for all that a client does. When there
-//! are as many, those that have sent no whole request for longest are closed for new ones.
+//! are as many, those that have sent and taken nothing for longest are closed for new ones.
 
 use std::io;
 use std::net::SocketAddr;
@@ -166,10 +166,11 @@ fn run(
     hosts: AllowedHosts,
     ready: impl FnOnce(Remote),
 ) -> anyhow::Result<()> {
-    // A few clients with half a head must not keep a health check out: those that have waited longest give way.
+    // A few clients that send half a head, or read no response, must not keep a health check out: those that have
+    // waited longest give way.
     let options = NetOptions::new(mechanism)
         .with_connections(CONNECTIONS)
-        .with_partial_is_idle(true)
+        .with_waiting_is_idle(true)
         .with_input_capacity(exchange::LIMITS.head);
     let net = Net::open(&options).context("cannot set up its mechanism")?;
     let site = exchange::AdminSite::new(server, hosts, net.now());

@@ -1,13 +1,19 @@
 //! `--admin`: health and counters of a server, at an address of their own.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use drover_sys::socket::set_receive_buffer;
 use exposition::Exposition;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpMaxSeg;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::harness::{Client, Reply, Server, Site, drover, on_every_mechanism, request};
+use crate::harness::{
+    Client, Reply, Server, Site, drover, on_every_mechanism, request, wait_until,
+};
 use crate::limits::starved;
 
 mod exposition;
@@ -315,6 +321,57 @@ fn half_heads_keep_nobody_out() {
         let (_server, admin) = watched(&Site::new(), workers);
         once(|| half_heads_give_way(admin, 70, 50));
         once(|| half_heads_give_way(admin, 300, 20));
+    }
+}
+
+/// A client that asks for much, by a socket that takes a few kilobytes, as the server's to it does.
+struct GreedyClient {
+    stream: TcpStream,
+    sent: usize,
+}
+
+impl GreedyClient {
+    fn connect(admin: SocketAddr) -> GreedyClient {
+        let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(AddressFamily::INET, kind, flags, None).unwrap();
+        setsockopt(&socket, TcpMaxSeg, &536).unwrap();
+        set_receive_buffer(&socket, 4096).unwrap();
+        rustix::net::connect(&socket, &admin).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_nonblocking(true).unwrap();
+        GreedyClient { stream, sent: 0 }
+    }
+
+    /// Asks for more. Returns whether it could: neither is its connection closed, nor does the server leave what it has asked
+    /// for until it reads.
+    fn asks_on(&mut self) -> bool {
+        let requests = request("GET", "/", &[]);
+        let from = self.sent % requests.len();
+        let sent = self.stream.write(&requests.repeat(100).as_bytes()[from..]);
+        self.sent += sent.as_ref().unwrap_or(&0);
+        sent.is_ok()
+    }
+}
+
+/// Each takes a little from time to time, so that it is never late.
+#[test]
+fn clients_that_hardly_read_keep_nobody_out() {
+    for workers in [THREADS, PROCESSES] {
+        let (_server, admin) = watched(&Site::new(), workers);
+        let mut clients: Vec<_> = (0..70).map(|_| GreedyClient::connect(admin)).collect();
+        wait_until("all have asked for too much", || {
+            clients.iter_mut().filter_map(|it| it.asks_on().then_some(())).count() == 0
+        });
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| get(admin, "/healthz").is(200));
+            wait_until("another client is answered", || {
+                for client in &mut clients {
+                    let _nothing_yet_or_closed = client.stream.read(&mut [0; 1024]);
+                    client.asks_on();
+                }
+                other.is_finished()
+            });
+        });
     }
 }
 
