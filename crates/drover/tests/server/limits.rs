@@ -143,6 +143,20 @@ fn a_crowd_leaves_descriptors_for_the_files_that_it_asks_for() {
 }
 
 /// There is one for each connection, unless something else has taken them.
+/// `--admin` has its descriptors in a process of its own.
+#[test]
+fn a_status_page_takes_no_descriptors_from_workers() {
+    let flags = [&["--reply-size", "1", "--admin", "127.0.0.1:0"][..], &PATIENT].concat();
+    let server = Server::start(starved(64, &flags), 1);
+    let mut clients: Vec<_> = (0..20).map(|_| server.connect()).collect();
+    clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost:"));
+    // None of them is idle, so that the last one has a connection only if all have.
+    for client in clients.iter_mut().rev() {
+        client.send(" test\r\n\r\n");
+        client.reply().is(200);
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
     let site = Site::new();

@@ -39,9 +39,6 @@ pub(crate) mod process;
 /// How many connections there may be at a time.
 const CONNECTIONS: usize = 64;
 
-/// How many descriptors the listener may use: its connections, its sockets, its mechanism and its waker.
-pub(crate) const DESCRIPTORS: u64 = CONNECTIONS as u64 + 8;
-
 /// How long responses may go on when the server has ended.
 const GRACE: Duration = Duration::from_secs(1);
 

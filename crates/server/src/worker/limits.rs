@@ -4,7 +4,6 @@ use anyhow::Context;
 use tracing::warn;
 
 use crate::Config;
-use crate::admin;
 
 /// Descriptors that a worker needs for itself: for its mechanism, its waker, and its file backend.
 const OF_A_WORKER: u64 = 4;
@@ -39,10 +38,9 @@ impl ConnectionLimit {
     pub(crate) fn new(config: &Config, sharers: usize, open: u64) -> ConnectionLimit {
         let limit = drover_sys::process::open_files_limit().soft.unwrap_or(u64::MAX);
         let sharers = sharers as u64;
-        let of_admin = config.admin.as_ref().map_or(0, |_| admin::DESCRIPTORS);
         // Each further site may have files watched.
         let watchers = config.hosts.len() as u64;
-        let free = limit.saturating_sub(open + (OF_A_WORKER + watchers) * sharers + of_admin);
+        let free = limit.saturating_sub(open + (OF_A_WORKER + watchers) * sharers);
         let for_files = match config.sites().any(|site| site.root().is_some()) {
             true => (free / 2).min(FOR_FILES_MOST),
             false => 0,
