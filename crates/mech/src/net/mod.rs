@@ -41,7 +41,7 @@ pub use listener::{AcceptBatch, Listener};
 pub use options::NetOptions;
 pub use readable::Readable;
 pub use shared_bytes::SharedBytes;
-pub use worker::executor::Executor;
+pub use worker::executor::{Executor, OutOfMemory};
 pub use worker::remote::Remote;
 pub use worker::worker_thread::WorkerThread;
 
@@ -311,9 +311,12 @@ impl Net {
     /// Errors of the mechanism's wait.
     pub fn expire_idle(&self) -> io::Result<usize> {
         let mut inner = self.inner.borrow_mut();
-        // A connection is not idle if its message has arrived, even if the worker has not seen it yet.
-        inner.turn(WaitTime::NONE)?;
-        Ok(inner.expire_idle())
+        // A connection is not idle if its message has arrived, even if the worker has not seen it yet. Without memory the worker
+        // cannot look, and needs room all the more.
+        match inner.turn(WaitTime::NONE) {
+            Err(error) if error.kind() != io::ErrorKind::OutOfMemory => Err(error),
+            _ => Ok(inner.expire_idle()),
+        }
     }
 
     /// Frees the memory that is kept for connections to come.

@@ -7,8 +7,10 @@ use libc::c_ulong;
 // Instructions of classic BPF (linux/bpf_common.h) and offsets into seccomp_data.
 const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const JUMP_IF_GREATER: u16 = (libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const SYSCALL_NUMBER: u32 = 0;
+const ARGUMENTS: u32 = 16;
 
 /// Every system call that waits for descriptors or signals, or just waits.
 pub(crate) const WAITING: &[(&str, libc::c_long)] = &[
@@ -60,7 +62,29 @@ pub(crate) fn refuse(calls: &[libc::c_long], errno: i32) -> io::Result<()> {
     filter(calls, libc::SECCOMP_RET_ERRNO | errno as u32)
 }
 
-/// The filter does not look at the architecture: the tests make native calls.
+/// From now on `call` fails with `errno` where its argument of this index, of which 32 bits count, is more than `most`.
+///
+/// # Errors
+/// What prctl(2) says where seccomp is not to be had.
+pub(crate) fn refuse_above(
+    call: libc::c_long,
+    argument: usize,
+    most: u32,
+    errno: i32,
+) -> io::Result<()> {
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let low_word = if cfg!(target_endian = "little") { 0 } else { 4 };
+    let argument = ARGUMENTS + 8 * argument as u32 + low_word;
+    install(&mut [
+        op(LOAD_WORD, 0, 0, SYSCALL_NUMBER),
+        op(JUMP_IF_EQUAL, 0, 3, call as u32),
+        op(LOAD_WORD, 0, 0, argument),
+        op(JUMP_IF_GREATER, 0, 1, most),
+        op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
+        op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ])
+}
+
 fn filter(calls: &[libc::c_long], verdict: u32) -> io::Result<()> {
     let op = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
     let mut program = vec![op(LOAD_WORD, 0, SYSCALL_NUMBER)];
@@ -70,6 +94,11 @@ fn filter(calls: &[libc::c_long], verdict: u32) -> io::Result<()> {
     }
     program.push(op(RETURN, 0, libc::SECCOMP_RET_ALLOW));
     program.push(op(RETURN, 0, verdict));
+    install(&mut program)
+}
+
+/// The program does not look at the architecture: the tests make native calls.
+fn install(program: &mut [libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // prctl(2) takes unsigned longs, and wants those that it does not use to be 0.
     let (yes, no, mode): (c_ulong, c_ulong, c_ulong) = (1, 0, libc::SECCOMP_MODE_FILTER.into());

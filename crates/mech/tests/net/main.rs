@@ -4,6 +4,8 @@
 //! plain blocking sockets on other threads.
 
 mod accepting;
+#[path = "../conformance/child.rs"]
+mod child;
 #[path = "../conformance/chosen.rs"]
 mod chosen;
 mod counts;
@@ -17,6 +19,7 @@ mod replies;
 #[expect(dead_code, reason = "it is for several suites")]
 mod seccomp;
 mod sockets;
+mod starving;
 mod threads;
 mod transfers;
 mod unix;

@@ -13,7 +13,7 @@ use drover_mech::accept::ListenerHandle;
 use drover_mech::fileio;
 use drover_mech::files::open_pool::{OpenPool, OpenResults};
 use drover_mech::files::root::Cause;
-use drover_mech::net::{Conn, Executor, Listener, Net, NetOptions, Readable, Remote};
+use drover_mech::net::{Conn, Executor, Listener, Net, NetOptions, OutOfMemory, Readable, Remote};
 use tracing::{info, warn};
 
 use crate::Config;
@@ -155,9 +155,13 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     if let Some(observers) = observers.filter(|it| it.reads_ends()) {
         executor.background(|conn| hand_lines_over(conn, observers));
     }
-    executor.on_out_of_memory(|ends_connection| match ends_connection {
-        true => connection::out_of_memory(&net, &service),
-        false => service.free_memory(&net),
+    executor.on_out_of_memory(|lacks_memory| match lacks_memory {
+        OutOfMemory::Connection => connection::out_of_memory(&net, &service),
+        OutOfMemory::Worker => service.free_memory(&net),
+        OutOfMemory::Wait => {
+            service.free_memory(&net);
+            close_idle(&net, &service);
+        }
     });
     ready(net.remote());
     // Dropped with all connections, whose last responses are observed then.
@@ -346,8 +350,13 @@ fn make_room(config: &Config, net: &Net, service: &WorkerService<'_>, closed: &m
     if is_freed || service.give_back_descriptors() {
         return true;
     }
+    close_idle(net, service) > 0
+}
+
+/// Closes a few idle connections, and says how many.
+fn close_idle(net: &Net, service: &WorkerService<'_>) -> usize {
     // Should the wait fail, it fails again where the worker ends by it.
     let expired = net.expire_idle().unwrap_or(0);
     service.counters.add(Counter::IdleClosed, expired as u64);
-    expired > 0
+    expired
 }

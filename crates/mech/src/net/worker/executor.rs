@@ -12,8 +12,16 @@ use drover_sys::reserve;
 
 type Service<'n> = Pin<Box<dyn Future<Output = ()> + 'n>>;
 
-/// What is called when memory has run out; its argument: whether that ends a connection.
-type OutOfMemory<'n> = Box<dyn Fn(bool) + 'n>;
+/// What there is no memory for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutOfMemory {
+    /// A connection, which ends for it.
+    Connection,
+    /// Something else of the worker, which goes on.
+    Worker,
+    /// The kernel's part of the worker's wait. The worker tries again after a pause; fewer connections need less.
+    Wait,
+}
 
 /// The executor of one worker: a slab of connection coroutines, all of one
 /// type, and a few services.
@@ -29,7 +37,9 @@ pub struct Executor<'n, F> {
     /// How long connections may take to finish their work after a stop was asked for.
     grace: Duration,
     /// Called when memory has run out ([`Executor::on_out_of_memory`]).
-    on_out_of_memory: Option<OutOfMemory<'n>>,
+    on_out_of_memory: Option<Box<dyn Fn(OutOfMemory) + 'n>>,
+    /// How many turns in a row have had no memory for their wait.
+    turns_without_memory: u32,
 }
 
 enum Entry<'n, F> {
@@ -37,6 +47,12 @@ enum Entry<'n, F> {
     Coroutine(F),
     Service(Service<'n>),
 }
+
+/// How long a worker sleeps when the kernel has no memory for a wait, as select(2) and poll(2) need it.
+const MEMORY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How many turns in a row may have no memory for their wait. Then the worker ends, which gives back all that it has.
+const TURNS_WITHOUT_MEMORY: u32 = 1000;
 
 /// Coroutines per page. A page never moves, so the coroutines in it stay pinned.
 const PAGE: usize = 64;
@@ -55,13 +71,12 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// `grace` to end before they are dropped.
     #[must_use]
     pub fn new(net: &'n Net, grace: Duration) -> Executor<'n, F> {
-        Executor { net, pages: Vec::new(), grace, on_out_of_memory: None }
+        Executor { net, pages: Vec::new(), grace, on_out_of_memory: None, turns_without_memory: 0 }
     }
 
     /// From now on a connection ends whose coroutine has needed the reserve of memory ([`reserve`]), as soon as the coroutine
-    /// waits. `call` is called then, and also when something else of the worker has needed the reserve; its argument says
-    /// whether a connection ends. It should free what it can.
-    pub fn on_out_of_memory(&mut self, call: impl Fn(bool) + 'n) {
+    /// waits. `call` is called then, and also when something else lacks memory. It should free what it can.
+    pub fn on_out_of_memory(&mut self, call: impl Fn(OutOfMemory) + 'n) {
         self.on_out_of_memory = Some(Box::new(call));
     }
 
@@ -108,7 +123,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// each new connection.
     ///
     /// # Errors
-    /// Errors of the mechanism's wait that do not pass.
+    /// Errors of the mechanism's wait that do not pass; `ENOMEM` if the kernel has had no memory for a wait for 10 seconds.
     ///
     /// # Panics
     /// If a coroutine ends and its open [`Conn`] does not, because it was moved elsewhere or forgotten.
@@ -124,7 +139,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
                 break;
             }
             let idle = self.net.inner.borrow().run_queue.is_empty();
-            self.net.turn(idle)?;
+            self.turn(idle)?;
         }
         // A ring queues requests: this turn submits the last sends and reports
         // their results.
@@ -133,6 +148,29 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         // Submits the last closes; the sockets stay open until then.
         drop(self.pages);
         self.net.turn(false)
+    }
+
+    /// [`Net::turn`]; if the kernel has no memory for its wait, a look without a wait after a pause. If it has none for that
+    /// either, memory is to be freed, and the next turn tries again.
+    fn turn(&mut self, block: bool) -> io::Result<()> {
+        let is_out_of_memory = |turned: &io::Result<()>| {
+            turned.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::OutOfMemory)
+        };
+        let mut turned = self.net.turn(block);
+        if is_out_of_memory(&turned) {
+            std::thread::sleep(MEMORY_PAUSE);
+            turned = self.net.turn(false);
+        }
+        if !is_out_of_memory(&turned) {
+            self.turns_without_memory = 0;
+            return turned;
+        }
+        self.turns_without_memory += 1;
+        if self.turns_without_memory > TURNS_WITHOUT_MEMORY {
+            return turned;
+        }
+        self.on_out_of_memory.iter().for_each(|call| call(OutOfMemory::Wait));
+        Ok(())
     }
 
     /// Whether the grace time has passed since the stop was first seen. Sets an alarm
@@ -179,7 +217,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         let Some(call) = self.on_out_of_memory.as_ref().filter(|_| reserve::take_need()) else {
             return;
         };
-        let mut is_ended = false;
+        let mut user = OutOfMemory::Worker;
         if let Some(index) = index
             && let Some(page) = self.pages.get_mut(index as usize / PAGE)
             && let entry = &mut page[index as usize % PAGE]
@@ -187,9 +225,9 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         {
             *entry = Entry::Vacant;
             self.net.inner.borrow_mut().release(index);
-            is_ended = true;
+            user = OutOfMemory::Connection;
         }
-        call(is_ended);
+        call(user);
         // What the call itself has needed is no other connection's fault.
         let _own = reserve::take_need();
     }

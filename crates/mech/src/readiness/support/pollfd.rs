@@ -50,12 +50,33 @@ pub(crate) fn as_bytes(entries: &[libc::pollfd]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), size_of_val(entries)) }
 }
 
+/// For so many entries a ppoll(2) that does not sleep needs no memory: the kernel copies them to its stack
+/// (`POLL_STACK_ALLOC` in fs/select.c).
+const ON_STACK: usize = 30;
+
 /// ppoll(2) without a change of the signal mask. Returns how many entries have `revents`; the caller finds
-/// these entries in the array. Returns 0 after `EINTR`.
+/// these entries in the array. Returns 0 after `EINTR`. Without memory for all entries at once, a few are asked at a time,
+/// so that no event is lost: mechanisms that must ask a descriptor once in a while do not fail.
 ///
 /// # Errors
-/// `EINVAL`: there are more entries than `RLIMIT_NOFILE`. `ENOMEM`.
+/// `EINVAL`: there are more entries than `RLIMIT_NOFILE`. `ENOMEM`: no entry is ready, and there is no memory to sleep.
 pub(crate) fn wait(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
+    match wait_for_all(set, timeout) {
+        Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+            let mut count = 0;
+            for some in set.chunks_mut(ON_STACK) {
+                count += wait_for_all(some, Some(Duration::ZERO))?;
+            }
+            match count == 0 && timeout != Some(Duration::ZERO) {
+                true => Err(error),
+                false => Ok(count),
+            }
+        }
+        waited => waited,
+    }
+}
+
+fn wait_for_all(set: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let timeout = timeout.map(syscall::timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: pointer and length come from one slice; the time-out is null or outlives the call; a null mask
