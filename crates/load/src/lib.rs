@@ -38,6 +38,7 @@
 //!   `client` is one connection; `exchange` sends and receives on it; `reader` reads a response.
 //! - [`account`]: counts, histograms, and joining results.
 //! - [`input`]: requests from files of other programs. [`output`]: JSON, CSV, histograms, summary.
+//! - [`warning`]: what a run warns of.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -48,6 +49,7 @@ pub mod plan;
 pub mod run;
 #[cfg(test)]
 mod testing;
+pub mod warning;
 
 use std::time::SystemTime;
 

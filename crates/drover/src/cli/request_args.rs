@@ -11,6 +11,7 @@ use drover_load::plan::order::Order;
 use drover_load::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
 use drover_load::plan::sources::{LocalPorts, SourceList};
 use drover_load::plan::target::Url;
+use drover_load::warning::Warning;
 use drover_usage::UsageError;
 
 /// What to ask for.
@@ -163,7 +164,7 @@ pub(super) struct RequestSelection {
     pub(super) unix: Option<PathBuf>,
     pub(super) sources: SourceList,
     /// What was noticed when the requests were read.
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<Warning>,
 }
 
 impl RequestArgs {
@@ -259,7 +260,7 @@ fn read_har(
     let recording = har::parse(&text, target, missing);
     let mut recording = recording.map_err(|error| fault("--from-har", file, &error))?;
     for warning in &mut recording.warnings {
-        *warning = format!("--from-har {}: {warning}", file.display());
+        warning.text = format!("--from-har {}: {warning}", file.display());
     }
     Ok(recording)
 }

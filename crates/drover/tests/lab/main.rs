@@ -8,6 +8,7 @@ mod history;
 mod live;
 mod mistakes;
 mod sessions;
+mod warnings;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -75,8 +75,7 @@ fn no_answer_in_time_is_a_client_timeout() {
     // The server may come to read them after the generator has given them up.
     assert_eq!(server.log().0.len(), 8);
     assert!(run.stderr.contains("client_timeout 8"), "{}", run.stderr);
-    let warning = "8 of 8 requests failed; they are not in the latencies";
-    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
+    run.assert_warned("requests-failed", 8);
 }
 
 /// Each kind of bytes that are no response has its code and its hint.
@@ -328,7 +327,7 @@ fn too_few_descriptors_are_counted_and_the_rest_goes_on() {
         assert_eq!(run.number("/errors/fd_unavailable"), failed, "{}", run.json);
         assert_eq!(run.errors(), failed);
         assert!(opened > 0 && failed > 0, "{}", run.json);
-        assert!(run.json["warnings"].to_string().contains("may have 26"), "{}", run.json);
+        assert_eq!(run.warned("descriptors-short").len(), 1, "{}", run.json);
     }
 }
 
@@ -395,5 +394,5 @@ fn too_few_local_ports_are_counted_and_the_rest_goes_on() {
     assert_eq!((run.number("/requests"), run.number("/replies")), (100, 100));
     let (log, connections) = server.log();
     assert_eq!((log.len(), connections), (100, 24 - failed));
-    assert!(run.json["warnings"].to_string().contains("need more than the 16 local ports"));
+    run.assert_warned("ports-short", 24 - 16);
 }

@@ -145,7 +145,7 @@ fn an_interruption_loses_nothing_that_was_counted() {
     let run = |seed: usize, more: &[&str]| {
         let Some(run) = interrupt_and_agree(&FAULTS, seed as u64, 200, more) else { return };
         assert_eq!(run.status, Some(1), "{}", run.stderr);
-        assert!(run.json["warnings"].to_string().contains("interrupted"), "{}", run.json);
+        run.assert_warned("interrupted", None);
     };
     std::thread::scope(|scope| {
         for (seed, more) in runs.into_iter().enumerate() {

@@ -220,8 +220,7 @@ fn replies_after_the_window_are_told() {
     let run = load(&[&server.url(), "-c", "2", "-d", "300ms"]);
     assert_eq!((run.status, run.number("/replies")), (Some(0), 2), "{}", run.stderr);
     assert_eq!(run.float("/achieved_rate"), 0.0);
-    let warning = "2 of 2 responses came after the window";
-    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
+    run.assert_warned("responses-after-window", 2);
 }
 
 #[test]

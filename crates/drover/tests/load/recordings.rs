@@ -36,11 +36,7 @@ fn one_faulty_entry_is_named_and_the_others_are_sent() {
             &[&["--from-har", har, "--target", &server.url, "-n", "4", "-c", "2"], more].concat(),
         );
         assert_eq!((run.status, run.number("/replies")), (Some(0), 4), "{}", run.stderr);
-        let warnings = run.json["warnings"].to_string();
-        assert!(
-            warnings.contains("--from-har") && warnings.contains("entry 2 is not sent"),
-            "{warnings}"
-        );
+        run.assert_warned("entries-not-sent", 1);
     }
     assert_eq!(server.counts().into_keys().collect::<Vec<_>>(), ["GET /1", "GET /3"]);
     let arguments = ["load", "--from-har", har, "--target", &server.url, "-n", "1", "-c", "1"];

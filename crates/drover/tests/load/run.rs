@@ -84,6 +84,29 @@ impl Run {
         assert_eq!(self.json.pointer(path), Some(&Value::Null), "{path}: {}", self.json);
     }
 
+    /// The counts of the warnings with this code; empty if there is none.
+    pub(crate) fn warned(&self, code: &str) -> Vec<Option<u64>> {
+        warned(&self.json, code)
+    }
+
+    /// Fails unless there is one warning with this code, and it has this count.
+    #[track_caller]
+    pub(crate) fn assert_warned(&self, code: &str, count: impl Into<Option<u64>>) {
+        assert_eq!(self.warned(code), [count.into()], "{code}: {}", self.json);
+    }
+
+    /// Whether the generator says of itself that its times may be its own.
+    pub(crate) fn admits_delays(&self) -> bool {
+        const CODES: [&str; 5] = [
+            "generator-saturated",
+            "generator-stalled",
+            "late-starts",
+            "late-reads",
+            "unsent-generator-behind",
+        ];
+        CODES.iter().any(|code| !self.warned(code).is_empty())
+    }
+
     /// Sum of the errors of all classes.
     pub(crate) fn errors(&self) -> u64 {
         sum(&self.json["errors"])
@@ -94,6 +117,11 @@ impl Run {
 fn number(json: &Value, path: &str) -> u64 {
     let value = json.pointer(path).and_then(Value::as_u64);
     value.unwrap_or_else(|| panic!("no count at {path}: {json}"))
+}
+
+fn warned(json: &Value, code: &str) -> Vec<Option<u64>> {
+    let warnings = json["warnings"].as_array().unwrap().iter();
+    warnings.filter(|it| it["code"] == code).map(|it| it["count"].as_u64()).collect()
 }
 
 fn sum(counts: &Value) -> u64 {
@@ -112,7 +140,7 @@ pub(crate) fn check_sums(json: &Value) {
     // An interruption leaves attempts that are neither.
     let over = number(json, "/connections/opened") + failed;
     let attempted = number(json, "/connections/attempted");
-    let interrupted = json["warnings"].to_string().contains("interrupted");
+    let interrupted = !warned(json, "interrupted").is_empty();
     assert!(attempted == over || (interrupted && attempted > over), "{json}");
     assert_eq!(replies, sum(&json["status"]), "{json}");
 }

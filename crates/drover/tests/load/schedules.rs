@@ -51,8 +51,7 @@ fn latency_counts_from_the_schedule_when_the_server_falls_behind() {
     // Request k is sent when k others have been answered: 50 ms times k, and due at 5 ms times k.
     let last = (requests - 1) as f64;
     assert!(run.float("/latency_us/max") >= 50_000.0 + 44_000.0 * last, "{}", run.json);
-    let warning = "were not sent: no connection was free";
-    assert!(run.json["warnings"].to_string().contains(warning), "{}", run.json);
+    run.assert_warned("unsent-no-connection", run.number("/unsent"));
 }
 
 /// A stall is felt by every request that was due in it, also by those that a closed loop would not

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use base64::Engine;
-use serde_json::Value;
+use drover_load::warning::{Warning, WarningCode};
+use serde_json::{Value, json};
 
 use crate::checker::check;
 use crate::run::load;
 use crate::server::{Action, Nobody, Server, reply};
 
-const SCHEMA: &str = include_str!("../../schemas/drover.load-1.schema.json");
+const SCHEMA: &str = include_str!("../../schemas/drover.load-2.schema.json");
 
 fn schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap()
@@ -45,13 +46,14 @@ fn the_schema_refuses_what_it_does_not_describe() {
         change(&mut bad);
         check(&bad, &schema, &schema, "").unwrap_err();
     };
-    refuses(|json| json["schema"] = "drover.load/2".into());
+    refuses(|json| json["schema"] = "drover.load/1".into());
     refuses(|json| json["requests"] = Value::Null);
     refuses(|json| json["requests"] = (-1).into());
     refuses(|json| json["errors"]["another"] = 0.into());
     refuses(|json| json["status"]["200"] = "many".into());
     refuses(|json| json["client"].as_object_mut().unwrap().clear());
-    refuses(|json| json["warnings"] = [1].into());
+    refuses(|json| json["warnings"] = ["interrupted"].into());
+    refuses(|json| json["warnings"] = json!([{ "code": "new", "count": null, "text": "" }]));
 }
 
 #[test]
@@ -64,6 +66,23 @@ fn the_fields_of_the_schema_are_those_of_the_result() {
     for part in ["errors", "bytes", "connections", "client"] {
         assert_eq!(names(&json[part]), names(&schema()["properties"][part]["properties"]));
     }
+}
+
+/// The codes of warnings are those of the schema and of the page about `drover load`.
+#[test]
+fn every_code_of_a_warning_is_published() {
+    let schema = schema();
+    let of_warning = &schema["properties"]["warnings"]["items"];
+    for code in WarningCode::ALL {
+        let warning = Warning::uncounted(*code, "text");
+        check(&serde_json::to_value(&warning).unwrap(), of_warning, &schema, "").unwrap();
+    }
+    let names: Vec<&str> = WarningCode::ALL.iter().map(|code| code.name()).collect();
+    assert_eq!(of_warning["properties"]["code"]["enum"], json!(names));
+    let page = include_str!("../../../../docs/load.md");
+    let table = page.split("### Warnings").nth(1).unwrap().split("\n#").next().unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    assert_eq!(rows.collect::<Vec<_>>(), names);
 }
 
 #[test]

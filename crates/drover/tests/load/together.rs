@@ -122,6 +122,7 @@ fn a_process_that_dies_is_missed_and_the_others_do_their_part() {
     let (run, server) = one_of_three(Signal::KILL);
     assert_eq!(run.status, Some(1), "{}", run.stderr);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    run.assert_warned("processes-lost", 1);
     let said = run.json["warnings"].to_string();
     for text in [&run.stderr, &said] {
         assert!(text.contains("process 1 ended without a result (signal: 9"), "{text}");
@@ -139,8 +140,7 @@ fn a_process_that_dies_is_missed_and_the_others_do_their_part() {
 fn a_process_that_is_interrupted_brings_what_it_has_counted() {
     let (run, server) = one_of_three(Signal::INT);
     assert_eq!(run.status, Some(1), "{}", run.stderr);
-    let said = run.json["warnings"].to_string();
-    assert!(said.contains("process 1: interrupted before its end"), "{said}");
+    run.assert_warned("interrupted", None);
     let (log, _) = server.log();
     assert_eq!(run.number("/requests"), log.len() as u64);
     assert_eq!(run.number("/replies") + run.number("/in_flight"), log.len() as u64);

@@ -140,8 +140,7 @@ fn short_forms_are_understood() {
     let authority = server.url.strip_prefix("http://").unwrap();
     let run = load(&[&format!("{authority}/x"), "-X", "PUT", "-n", "4", "-c", "2", "-t", "4"]);
     assert_eq!((run.status, run.number("/client/threads")), (Some(0), 2), "{}", run.json);
-    let said = run.json["warnings"].to_string();
-    assert!(said.contains("2 of the 4 --threads are used"), "{said}");
+    run.assert_warned("threads-unused", 2);
     assert_eq!(server.counts(), counts(&[("PUT /x", 4)]));
     let run = load(&[authority, "-n", "6", "-c", "3", "-t", "2", "--processes", "2"]);
     assert_eq!((run.number("/replies"), run.number("/client/threads")), (6, 2));

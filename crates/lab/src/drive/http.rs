@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::marks::marks;
 use super::result::read;
 use super::warmup::Stretch;
 use super::{Driven, LoadDriver, Moment, Target, Warm, WarmUp, Window};
@@ -299,8 +300,8 @@ impl LoadDriver for HttpLoad<'_> {
         generator.process.go_on()?;
         let timeout = opening(&resolved) + Duration::from_secs_f64(resolved.timeout_us / 1e6);
         let result = generator.finish(timeout)?;
-        let mut driven = read(&result, resolved.timeout_us);
-        driven.command = command;
+        let read = read(&result, resolved.timeout_us);
+        let mut driven = Driven { command, marks: marks(&result), ..read };
         if window.events.is_some_and(|events| driven.events < events as f64) && !resolved.is_counted
         {
             driven.marks.insert(Mark::FewEvents);

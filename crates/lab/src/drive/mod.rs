@@ -3,6 +3,7 @@
 pub mod background;
 mod command;
 mod http;
+mod marks;
 mod result;
 mod warmup;
 

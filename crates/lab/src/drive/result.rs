@@ -1,15 +1,12 @@
-//! Turns the result of `drover load` into metrics and marks.
-
-use std::collections::BTreeSet;
+//! Turns the result of `drover load` into metrics.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use serde_json::Value;
 
 use super::Driven;
-use crate::model::Mark;
 
-/// Reads a result (`drover.load/1`). A request that timed out counts with `timeout_us` microseconds.
+/// Reads a result (`drover.load/2`). A request that timed out counts with `timeout_us` microseconds.
 ///
 /// An unexpected status counts as an error here, and not for the rate: a server that refuses quickly is not fast.
 pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
@@ -26,7 +23,6 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
         events_with_tail: replies * expected_share,
         // The load's count of bytes includes the tail: it is scaled to the window.
         bytes: if replies > 0.0 { bytes / replies * in_window } else { 0.0 },
-        marks: marks(result),
         result: result.clone(),
         ..Driven::default()
     };
@@ -107,65 +103,13 @@ fn decode(text: &str) -> Option<Histogram<u64>> {
 }
 
 /// The sum of an object's numbers.
-fn sum(object: &Value) -> f64 {
+pub(super) fn sum(object: &Value) -> f64 {
     object.as_object().map_or(0.0, |it| it.values().filter_map(Value::as_f64).sum())
 }
 
-/// The marks that the load generator's warnings mean.
-fn marks(result: &Value) -> BTreeSet<Mark> {
-    let mut marks = BTreeSet::new();
-    if result.pointer("/client/saturated") == Some(&Value::Bool(true)) {
-        marks.insert(Mark::GeneratorLimited);
-    }
-    if sum(&result["errors"]) + sum(&result["unexpected_status"]) > 0.0 {
-        marks.insert(Mark::Errors);
-    }
-    let warnings = result["warnings"].as_array();
-    for warning in warnings.into_iter().flatten().filter_map(Value::as_str) {
-        let mark = mark_of(warning);
-        let matters = match mark {
-            Mark::Late | Mark::GeneratorLimited => {
-                count_of(warning) > OFTEN * number(result, "/requests")
-            }
-            Mark::Stalled => {
-                number(result, "/client/paused_us") > OFTEN * 1e6 * number(result, "/duration_s")
-            }
-            _ => true,
-        };
-        marks.insert(if matters { mark } else { Mark::Warned });
-    }
-    marks
-}
-
-/// Below this share, requests that are late or not sent, and time in which the generator stands still, are only a
-/// warning.
-const OFTEN: f64 = 0.01;
-
-/// The number of requests at the beginning of a warning. A warning without a number is about all requests.
-fn count_of(warning: &str) -> f64 {
-    warning.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::INFINITY)
-}
-
 /// A number of the load's result; 0 if the result lacks it.
-fn number(result: &Value, pointer: &str) -> f64 {
+pub(super) fn number(result: &Value, pointer: &str) -> f64 {
     result.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0)
-}
-
-/// The mark that a warning means. `drover load`'s words of the warning decide.
-fn mark_of(warning: &str) -> Mark {
-    let known = [
-        ("the generator was the bottleneck", Mark::GeneratorLimited),
-        ("the generator fell behind", Mark::GeneratorLimited),
-        ("stood still for", Mark::Stalled),
-        ("started more than 1 ms late", Mark::Late),
-        ("were read more than 1 ms late", Mark::Late),
-        ("requests failed", Mark::Errors),
-        ("have a status other than", Mark::Errors),
-        ("a response that nobody had asked for", Mark::Errors),
-        ("attempts to connect failed", Mark::Errors),
-    ];
-    let found = known.iter().find(|(words, _)| warning.contains(words));
-    found.map_or(Mark::Warned, |(_, mark)| *mark)
 }
 
 #[cfg(test)]
@@ -191,7 +135,6 @@ mod tests {
         assert_eq!(driven.values["throughput"], 0.5);
         assert_eq!(driven.values["error-percent"], 100.0 * 120.0 / 1210.0);
         assert_eq!(driven.values["connection-mean"], 0.25);
-        assert_eq!(driven.marks, BTreeSet::from([Mark::Errors]));
     }
 
     #[test]
@@ -214,54 +157,5 @@ mod tests {
         assert!((driven.values["latency-median"] - 1.0).abs() < 0.01);
         assert!((driven.values["latency-p99"] - 5000.0).abs() < 10.0, "{driven:?}");
         assert!((driven.values["latency-mean"] - 500.9).abs() < 1.0, "{driven:?}");
-    }
-
-    /// Every warning of `drover load` has a mark. A warning about the generator, or about errors, has a mark of its
-    /// own.
-    #[test]
-    fn every_warning_is_a_mark() {
-        let marks = [
-            (
-                "the generator was the bottleneck: a thread had work for 99 %",
-                Mark::GeneratorLimited,
-            ),
-            ("the generator itself stood still for 0.50 s (stopped)", Mark::Stalled),
-            ("7 requests started more than 1 ms late by the generator's own fault", Mark::Late),
-            ("3 responses were read more than 1 ms late, by up to 2.0 ms", Mark::Late),
-            (
-                "3 of 9 scheduled requests were not sent: no connection was free for them",
-                Mark::Warned,
-            ),
-            ("3 of 9 requests failed; they are not in the latencies", Mark::Errors),
-            ("9 of 9 responses came after the window and are not in the rate", Mark::Warned),
-        ];
-        for (warning, mark) in marks {
-            assert_eq!(mark_of(warning), mark, "{warning}");
-        }
-        let mut warned = result();
-        warned["warnings"] = json!(["something new"]);
-        assert!(read(&warned, 1e6).marks.contains(&Mark::Warned));
-    }
-
-    /// One request in a thousand does not change a rate or a mean, and hardly a percentile.
-    #[test]
-    fn what_is_rare_is_a_warning_and_no_more() {
-        let late = "7 requests started more than 1 ms late by the generator's own fault";
-        let still = "the generator itself stood still for 0.01 s (stopped, or without a CPU)";
-        let not_sent = "8 of 7008 scheduled requests were not sent: the generator fell behind";
-        let marks = |requests: u32, paused_us: f64| {
-            let mut measured = result();
-            measured["requests"] = json!(requests);
-            measured["unexpected_status"] = json!({});
-            measured["errors"] = json!({});
-            measured["client"]["paused_us"] = json!(paused_us);
-            measured["warnings"] = json!([late, still, not_sent]);
-            super::marks(&measured)
-        };
-        assert_eq!(marks(7000, 1e4), BTreeSet::from([Mark::Warned]));
-        assert_eq!(
-            marks(600, 3e4),
-            BTreeSet::from([Mark::GeneratorLimited, Mark::Late, Mark::Stalled])
-        );
     }
 }

@@ -125,7 +125,7 @@ fn two_subjects_at_two_levels_in_two_rounds_make_eight_samples() {
     let (_, runs) = journal::read(&folder.path().join("session")).unwrap();
     let artefacts = &runs[0].artefacts;
     assert!(artefacts["instruments"]["cpu"]["by"].is_string(), "{artefacts}");
-    assert_eq!(artefacts["load"]["result"]["schema"], "drover.load/1");
+    assert_eq!(artefacts["load"]["result"]["schema"], "drover.load/2");
     // Both runs of a round have its seed, and rounds have seeds of their own.
     let seed = |run: &journal::Run| {
         let words = run.artefacts["load"]["command"].as_array().unwrap().clone();

@@ -18,6 +18,7 @@ use crate::output::result::{
     Bytes, ConnectionCounts, Distribution, ErrorCounts, GeneratorState, LoadResult, ResponseRate,
     SCHEMA,
 };
+use crate::warning::{Warning, WarningCode};
 
 /// Reads a result.
 ///
@@ -70,7 +71,7 @@ struct MergedSum {
     slip: Option<TimeHistogram>,
     /// The window of each result.
     windows: Vec<ResultWindow>,
-    warnings: Vec<(String, Vec<String>)>,
+    warnings: Vec<(String, Vec<Warning>)>,
     offered_rate: f64,
     closed: bool,
 }
@@ -159,21 +160,28 @@ impl MergedSum {
         ResponseRate::of(seconds.into_values().collect())
     }
 
-    /// The warnings of all results. The numbers in a warning belong to one result, never to the sum: so
-    /// each warning names its result, or says that each of them has it.
-    fn warnings(&self, start: f64, duration: f64) -> Vec<String> {
-        let mut warnings: Vec<String> = Vec::new();
-        for (name, own) in &self.warnings {
-            for text in own {
-                let common = self.warnings.iter().all(|(_, other)| other.contains(text));
-                let text = match (self.warnings.len(), common) {
-                    (1, _) => text.clone(),
-                    (count, true) => format!("each of the {count}: {text}"),
-                    (_, false) => format!("{name}: {text}"),
+    /// The warnings of all results. The numbers in a text belong to one result, never to the sum: so each
+    /// text names its result, or says that each of them has it. The counts of a code add up to all there are.
+    fn warnings(&self, start: f64, duration: f64) -> Vec<Warning> {
+        let mut warnings: Vec<Warning> = Vec::new();
+        let results = self.warnings.len();
+        for (number, (name, own)) in self.warnings.iter().enumerate() {
+            for Warning { code, count, text } in own {
+                let is_common = results > 1
+                    && self
+                        .warnings
+                        .iter()
+                        .all(|(_, other)| other.iter().any(|it| it.text == *text));
+                let (count, text) = match is_common {
+                    true if number > 0 => continue,
+                    true => {
+                        let times = if code.is_of_input() { 1 } else { results as u64 };
+                        (count.map(|count| count * times), format!("each of the {results}: {text}"))
+                    }
+                    false if results == 1 => (*count, text.clone()),
+                    false => (*count, format!("{name}: {text}")),
                 };
-                if !warnings.contains(&text) {
-                    warnings.push(text);
-                }
+                warnings.push(Warning { code: *code, count, text });
             }
         }
         let common = self.windows.iter().fold((0.0, f64::INFINITY), |(from, to), window| {
@@ -182,18 +190,19 @@ impl MergedSum {
         });
         let shared = common.1 - common.0;
         if shared < duration * 0.95 {
-            warnings.push(format!(
+            let text = format!(
                 "the windows of the generators have {:.1} s in common of {duration:.1} s from the \
                  first beginning to the last end, over which the rates are taken: start them \
                  together",
                 shared.max(0.0)
-            ));
+            );
+            warnings.push(Warning::uncounted(WarningCode::WindowsApart, text));
         }
         if self.closed && self.offered_rate > 0.0 {
-            warnings.push(
-                "some of the generators kept a schedule and some did not: there is no offered rate"
-                    .to_string(),
-            );
+            warnings.push(Warning::uncounted(
+                WarningCode::SchedulesMixed,
+                "some of the generators kept a schedule and some did not: there is no offered rate",
+            ));
         }
         warnings
     }
@@ -426,8 +435,9 @@ mod tests {
         assert!((joined.duration_s - 7.4).abs() < 1e-9, "{}", joined.duration_s);
         assert!((joined.achieved_rate.unwrap() - 7.0 / 7.4).abs() < 1e-9);
         assert_eq!(joined.window_start, Some(1000.0));
-        let warning = joined.warnings.join(" ");
-        assert!(warning.contains("3.6 s in common of 7.4 s"), "{warning}");
+        let [warning] = &joined.warnings[..] else { panic!("{:?}", joined.warnings) };
+        assert_eq!((warning.code, warning.count), (WarningCode::WindowsApart, None));
+        assert!(warning.text.contains("3.6 s in common of 7.4 s"), "{warning}");
     }
 
     /// Between two runs there may be years: nothing is kept for seconds in which nobody measured.
@@ -442,14 +452,26 @@ mod tests {
     }
 
     #[test]
-    fn warnings_say_whose_numbers_theirs_are() {
+    fn warnings_say_whose_numbers_theirs_are_and_their_counts_add_up() {
         let [mut a, mut b] = [simple(1, 0.0), simple(1, 0.0)];
-        a.warnings = vec!["5 of 9 failed".to_string(), "one".to_string()];
-        b.warnings = vec!["5 of 9 failed".to_string()];
+        let failed = |count, text| Warning::of(WarningCode::RequestsFailed, count, text);
+        let interrupted = |text| Warning::uncounted(WarningCode::Interrupted, text);
+        a.warnings = vec![failed(5, "5 of 9 failed"), interrupted("early"), failed(2, "2 failed")];
+        b.warnings = vec![failed(5, "5 of 9 failed"), failed(1, "1 failed")];
         let joined = merge(vec![("A".to_string(), a.clone()), ("B".to_string(), b)]).unwrap();
-        assert_eq!(joined.warnings, ["each of the 2: 5 of 9 failed", "A: one"]);
-        let alone = merge(vec![("A".to_string(), a)]).unwrap();
-        assert_eq!(alone.warnings, ["5 of 9 failed", "one"]);
+        let expected = [
+            failed(10, "each of the 2: 5 of 9 failed"),
+            interrupted("A: early"),
+            failed(2, "A: 2 failed"),
+            failed(1, "B: 1 failed"),
+        ];
+        assert_eq!(joined.warnings, expected);
+        let entry = Warning::of(WarningCode::EntriesNotSent, 1, "file: entry 2");
+        let alike = LoadResult { warnings: vec![entry], ..simple(1, 0.0) };
+        let joined = merge(["A", "B"].map(|name| (name.to_string(), alike.clone())).into());
+        assert_eq!(joined.unwrap().warnings[0].count, Some(1), "both read the same file");
+        let alone = merge(vec![("A".to_string(), a.clone())]).unwrap();
+        assert_eq!(alone.warnings, a.warnings);
     }
 
     #[test]
@@ -461,9 +483,9 @@ mod tests {
             parse(&serde_json::to_vec(&bad).unwrap()).unwrap_err()
         };
         assert!(parse(b"no").unwrap_err().contains("no JSON"));
-        assert!(fault(|json| json["schema"] = "drover.load/2".into()).contains("drover.load/2"));
+        assert!(fault(|json| json["schema"] = "drover.load/1".into()).contains("drover.load/1"));
         assert!(fault(|json| json["schema"] = Value::Null).contains("no result of drover load"));
-        assert!(fault(|json| json["replies"] = "many".into()).contains("keep to drover.load/1"));
+        assert!(fault(|json| json["replies"] = "many".into()).contains("keep to drover.load/2"));
         assert!(fault(|json| json["more"] = 1.into()).contains("more"));
 
         let mut bad = simple(1, 0.0);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::account::seconds::Second;
 use crate::output::result::{Distribution, LoadResult};
+use crate::warning::Warning;
 
 /// The names of the columns.
 const HEADER: &str = "begin_s,length_s,requests,replies,errors,replies_per_s,sent_bytes,\
@@ -96,8 +97,9 @@ pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
             writeln!(out, "# {name}_us,{value:.1}")?;
         }
     }
-    for warning in &result.warnings {
-        writeln!(out, "# warning,{warning}")?;
+    for Warning { code, count, text } in &result.warnings {
+        let count = count.map_or(String::new(), |count| count.to_string());
+        writeln!(out, "# warning,{},{count},{text}", code.name())?;
     }
     out.flush()
 }

@@ -1,4 +1,4 @@
-//! The JSON result, `drover.load/1`. Its schema is `schemas/drover.load-1.schema.json`.
+//! The JSON result, `drover.load/2`. Its schema is `schemas/drover.load-2.schema.json`.
 //!
 //! What is not known or does not apply is null, never 0.
 
@@ -14,15 +14,16 @@ use crate::output::warnings::{SATURATED, warnings};
 use crate::plan::options::LoadPlan;
 use crate::plan::shape::{Schedule, Unit};
 use crate::run::coordinator::LoadRun;
+use crate::warning::Warning;
 
 /// The version of the result.
-pub(crate) const SCHEMA: &str = "drover.load/1";
+pub(crate) const SCHEMA: &str = "drover.load/2";
 
 /// What a run found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadResult {
-    /// `drover.load/1`.
+    /// `drover.load/2`.
     pub schema: String,
     /// The command line, without credentials.
     pub command: Vec<String>,
@@ -84,8 +85,8 @@ pub struct LoadResult {
     pub reply_rate: Option<ResponseRate>,
     /// The generator itself.
     pub client: GeneratorState,
-    /// What should be known before these numbers are believed.
-    pub warnings: Vec<String>,
+    /// What should be known before these numbers are trusted.
+    pub warnings: Vec<Warning>,
     /// The latencies in nanoseconds: HdrHistogram V2, compressed, in base64.
     pub histogram: Option<String>,
     /// The other distributions: HdrHistogram V2, compressed, in base64.

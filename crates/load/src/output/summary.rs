@@ -19,7 +19,7 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
     print_counts(out, result)?;
     print_client(out, result)?;
     for warning in &result.warnings {
-        writeln!(out, "  warning: {}", printable(warning))?;
+        writeln!(out, "  warning: {}", printable(&warning.text))?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use drover_usage::UsageError;
 
 use crate::plan::sources::{Sources, check_is_own};
 use crate::plan::target::Url;
+use crate::warning::Warning;
 
 /// The most addresses of a host that are tried.
 const MOST_ADDRESSES: usize = 16;
@@ -87,8 +88,8 @@ impl Endpoints {
     /// No address of the server can be reached.
     pub(crate) fn find_sources(
         &mut self,
-        find: impl Fn(&Address) -> Result<(Sources, Option<String>), UsageError>,
-    ) -> Result<Option<String>, UsageError> {
+        find: impl Fn(&Address) -> Result<(Sources, Option<Warning>), UsageError>,
+    ) -> Result<Option<Warning>, UsageError> {
         let mut shortages = Vec::new();
         let mut refusal = None;
         self.list.retain_mut(|endpoint| match find(&endpoint.address) {
@@ -179,6 +180,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
+    use crate::warning::WarningCode;
 
     fn addresses(texts: &[&str]) -> Vec<Address> {
         texts.iter().map(|text| Address::Ip(text.parse().unwrap())).collect()
@@ -241,18 +243,19 @@ mod tests {
     #[test]
     fn addresses_that_no_source_reaches_are_left_out() {
         let new = || Endpoints::new(None, addresses(&["[::1]:8", "127.0.0.1:8"]));
-        let short = |text: &str| Ok((Sources::Default, Some(text.to_string())));
+        let few = || Warning::of(WarningCode::PortsShort, 1, "few");
+        let short = || Ok((Sources::Default, Some(few())));
         let mut endpoints = new();
         let only_ipv4 = |address: &Address| match address.ip() {
-            Some(SocketAddr::V4(_)) => short("few"),
+            Some(SocketAddr::V4(_)) => short(),
             _ => Err(UsageError::new("--source")),
         };
-        assert_eq!(endpoints.find_sources(only_ipv4).unwrap().as_deref(), Some("few"));
+        assert_eq!(endpoints.find_sources(only_ipv4).unwrap(), Some(few()));
         assert_eq!(endpoints.list[0].address, addresses(&["127.0.0.1:8"])[0]);
         new().find_sources(|_| Err(UsageError::new("--source"))).unwrap_err();
         let one_is_short = |address: &Address| match address.ip() {
             Some(SocketAddr::V4(_)) => Ok((Sources::Default, None)),
-            _ => short("few"),
+            _ => short(),
         };
         assert_eq!(new().find_sources(one_is_short).unwrap(), None);
     }

@@ -15,6 +15,7 @@ use crate::plan::shape::{LoadShare, Schedule, SessionOptions, Unit};
 use crate::plan::sources::{SourceList, Sources};
 use crate::plan::status::StatusSet;
 use crate::run::reader::body_hash;
+use crate::warning::{Warning, WarningCode};
 use drover_usage::UsageError;
 
 /// What is wanted of a run, as flags say it.
@@ -25,7 +26,7 @@ pub struct LoadOptions {
     /// The order in which the URLs are requested.
     pub order: Order,
     /// What was noticed about the requests before the run: the first warnings of its result.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
     /// A unix socket to connect to in place of the URLs' hosts.
     pub unix: Option<PathBuf>,
     /// Local addresses to connect from; empty: the kernel chooses, or they are spread over the
@@ -126,7 +127,7 @@ pub(crate) struct LoadPlan {
     /// The processor of each thread, if threads are pinned.
     pub(crate) processors: Vec<usize>,
     /// Warnings about the run that are known before it begins.
-    pub(crate) preflight_warnings: Vec<String>,
+    pub(crate) preflight_warnings: Vec<Warning>,
 }
 
 impl std::ops::Deref for LoadPlan {
@@ -268,16 +269,17 @@ impl LoadPlan {
 
 /// The number of threads: at most one per connection, because a thread without a connection has
 /// nothing to do. Warns if the user asked for more.
-fn fewer_threads(options: &mut LoadOptions, connections: u32) -> Option<String> {
+fn fewer_threads(options: &mut LoadOptions, connections: u32) -> Option<Warning> {
     let useful = connections / options.processes;
     let asked = options.threads;
     options.threads = asked.min(useful);
     (asked > useful).then(|| {
         let each = if options.processes > 1 { " in each process" } else { "" };
-        format!(
+        let text = format!(
             "{useful} of the {asked} --threads{each} are used: there are {connections} connections, \
              and each thread needs one"
-        )
+        );
+        Warning::of(WarningCode::ThreadsUnused, (asked - useful).into(), text)
     })
 }
 
@@ -301,7 +303,7 @@ fn processors(threads: u32) -> anyhow::Result<Vec<usize>> {
 ///
 /// # Errors
 /// A [`UsageError`] if there is room for no connection at all.
-fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<String>> {
+fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<Warning>> {
     let own = OWN_DESCRIPTORS + u64::from(workers) * DESCRIPTORS_PER_WORKER;
     let available = process::raise_open_files_limit()
         .unwrap_or_else(|_| process::open_files_limit())
@@ -319,11 +321,12 @@ fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<
     // A table of descriptors that grows while connections are opened delays them.
     let _ = process::make_room_for_descriptors(needed);
     Ok((needed > available).then(|| {
-        format!(
+        let text = format!(
             "{connections} connections need {needed} descriptors and a process may have \
              {available}: use several (drover load --processes), ask for fewer (--connections, --idle), or \
              {remedy}"
-        )
+        );
+        Warning::of(WarningCode::DescriptorsShort, needed - available, text)
     }))
 }
 

@@ -13,6 +13,7 @@ use crate::plan::random::Purpose;
 use crate::plan::request::{Prepared, RequestTemplate};
 use crate::plan::shape::LoadShare;
 use crate::plan::sources::Sources;
+use crate::warning::Warning;
 use drover_usage::UsageError;
 
 /// One server and what is asked of it; a connection goes to one origin.
@@ -97,8 +98,8 @@ impl Origins {
         measured: u32,
         idle: u32,
         churn: bool,
-        find: impl Fn(&Address, u32) -> Result<(Sources, Option<String>), UsageError>,
-    ) -> Result<Vec<String>, UsageError> {
+        find: impl Fn(&Address, u32) -> Result<(Sources, Option<Warning>), UsageError>,
+    ) -> Result<Vec<Warning>, UsageError> {
         if !churn {
             self.between = None;
         }
@@ -214,7 +215,7 @@ mod tests {
         urls.iter().map(request).collect()
     }
 
-    fn found(_: &Address, _: u32) -> Result<(Sources, Option<String>), UsageError> {
+    fn found(_: &Address, _: u32) -> Result<(Sources, Option<Warning>), UsageError> {
         Ok((Sources::Default, None))
     }
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use drover_usage::UsageError;
 
+use crate::warning::{Warning, WarningCode};
+
 /// From which local addresses connections come.
 ///
 /// A connection is its two addresses and ports, so one source address reaches one target as often
@@ -44,7 +46,7 @@ impl Sources {
         churn: bool,
         ports: u32,
         asked: &[IpAddr],
-    ) -> Result<(Sources, Option<String>), UsageError> {
+    ) -> Result<(Sources, Option<Warning>), UsageError> {
         let own: Arc<[IpAddr]> =
             asked.iter().copied().filter(|source| source.is_ipv4() == target.is_ipv4()).collect();
         if own.is_empty() && !asked.is_empty() {
@@ -61,13 +63,15 @@ impl Sources {
         }
         let addresses = own.len().max(1) as u32;
         let shortage = (connections.div_ceil(addresses) > ports).then(|| {
-            format!(
+            let text = format!(
                 "{connections} connections to {target} need more than the {ports} local ports of \
                  {addresses} address{}: ask for fewer (--connections, --idle), give more addresses \
                  of this machine (--source), widen net.ipv4.ip_local_port_range, or use a target \
                  in 127.0.0.0/8, for which the source addresses are spread",
                 if addresses == 1 { "" } else { "es" }
-            )
+            );
+            let missing = u64::from(connections) - u64::from(addresses) * u64::from(ports);
+            Warning::of(WarningCode::PortsShort, missing, text)
         });
         Ok((if own.is_empty() { Sources::Default } else { Sources::Listed(own) }, shortage))
     }
@@ -242,7 +246,7 @@ mod tests {
         assert_eq!(find(far, 1000, true), (Sources::Default, None));
         let (sources, shortage) = find(far, 1001, false);
         assert_eq!(sources, Sources::Default);
-        let shortage = shortage.unwrap();
+        let shortage = shortage.unwrap().text;
         assert!(shortage.contains("--connections") && shortage.contains("127.0.0.0/8"));
     }
 
@@ -260,6 +264,8 @@ mod tests {
         assert_eq!(sources.of(5), Some("127.0.3.2:0".parse().unwrap()));
         assert_eq!(shortage, None);
         let shortage = find(loopback, 301).unwrap().1.unwrap();
+        assert_eq!((shortage.code, shortage.count), (WarningCode::PortsShort, Some(1)));
+        let shortage = shortage.text;
         assert!(shortage.contains("--source") && shortage.contains("3 addresses"), "{shortage}");
         assert_eq!(find(Ipv6Addr::LOCALHOST.into(), 100).unwrap().1, None);
         let only: SourceList = "127.0.2.1".parse().unwrap();

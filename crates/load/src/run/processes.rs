@@ -40,6 +40,7 @@ use crate::output::listener::LoadListener;
 use crate::output::result::{LoadResult, since_1970};
 use crate::plan::options::LoadPlan;
 use crate::run::interrupts::Interrupts;
+use crate::warning::{Warning, WarningCode};
 
 /// The time between the last `connected` and the beginning of the window: enough for a line to reach
 /// every process.
@@ -201,7 +202,10 @@ pub(crate) fn conduct(
     // Computed from the plan: adding up the shares of the children would add rounding errors.
     joined.offered_rate = plan.offered_rate(joined.duration_s);
     joined.warnings.extend(lost.iter().map(|lost| {
-        format!("{lost}: what it has done is missing here, and nobody did the rest of its part")
+        let text = format!(
+            "{lost}: what it has done is missing here, and nobody did the rest of its part"
+        );
+        Warning::of(WarningCode::ProcessesLost, 1, text)
     }));
     joined.lost = lost;
     joined.setting =

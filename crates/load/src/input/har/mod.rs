@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::input::text;
 use crate::plan::request::RequestTemplate;
 use crate::plan::target::Url;
+use crate::warning::{Warning, WarningCode};
 use entry::Outcome;
 
 /// What becomes of a request whose body the recording lacks. Browsers leave bodies out of a recording that are files,
@@ -29,8 +30,8 @@ pub enum MissingBody {
 pub struct Recording {
     /// What can be sent, in the order of the recording.
     pub requests: Vec<RequestTemplate>,
-    /// One line for each entry that is not sent, or not as it was; the last one may stand for several.
-    pub warnings: Vec<String>,
+    /// One for each entry that is not sent, or not as it was; the last ones may stand for several.
+    pub warnings: Vec<Warning>,
 }
 
 /// How many entries have a warning each.
@@ -69,21 +70,19 @@ pub fn parse(
             Outcome::Request(request, None) => requests.push(request),
             Outcome::Request(request, Some(warning)) => {
                 requests.push(request);
-                warnings.push(format!("entry {number}: {warning}"));
+                warnings.push(changed(number, &warning));
             }
             Outcome::OtherScheme => {}
-            Outcome::Fault(fault) => warnings.push(format!("entry {number} is not sent: {fault}")),
+            Outcome::Fault(fault) => warnings.push(not_sent(number, &fault)),
             Outcome::LacksBody(request) => match missing {
                 MissingBody::Refuse => lacking.push(number),
                 MissingBody::Skip => {
-                    warnings
-                        .push(format!("entry {number} is not sent: the recording lacks its body"));
+                    warnings.push(not_sent(number, "the recording lacks its body"));
                 }
                 MissingBody::Empty => {
                     requests.push(request);
-                    warnings.push(format!(
-                        "entry {number}: the recording lacks its body, which is sent empty"
-                    ));
+                    let lacks = "the recording lacks its body, which is sent empty";
+                    warnings.push(changed(number, lacks));
                 }
             },
         }
@@ -102,6 +101,14 @@ pub fn parse(
     }
 }
 
+fn not_sent(number: u64, why: &str) -> Warning {
+    Warning::of(WarningCode::EntriesNotSent, 1, format!("entry {number} is not sent: {why}"))
+}
+
+fn changed(number: u64, how: &str) -> Warning {
+    Warning::of(WarningCode::EntriesChanged, 1, format!("entry {number}: {how}"))
+}
+
 fn others(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -110,12 +117,20 @@ fn others(count: usize) -> String {
     }
 }
 
-/// The first warnings, and how many there are besides.
-fn first_of(mut warnings: Vec<String>) -> Vec<String> {
-    let more = warnings.len().saturating_sub(WARNINGS_MOST);
-    if more > 1 {
-        warnings.truncate(WARNINGS_MOST);
-        warnings.push(format!("{more} more entries are not sent, or not as they were recorded"));
+/// The first warnings, and how many entries there are in addition, by code.
+fn first_of(mut warnings: Vec<Warning>) -> Vec<Warning> {
+    if warnings.len() <= WARNINGS_MOST + 1 {
+        return warnings;
+    }
+    let others = warnings.split_off(WARNINGS_MOST);
+    for (code, what) in [
+        (WarningCode::EntriesNotSent, "are not sent"),
+        (WarningCode::EntriesChanged, "are not sent as they were recorded"),
+    ] {
+        let count = others.iter().filter(|warning| warning.code == code).count() as u64;
+        if count > 0 {
+            warnings.push(Warning::of(code, count, format!("{count} more entries {what}")));
+        }
     }
     warnings
 }
@@ -142,6 +157,7 @@ mod tests {
         let server = server.map(|server| server.parse().unwrap());
         let Recording { requests, warnings } = parse(text.as_bytes(), server.as_ref(), missing)?;
         let bytes = requests.iter().map(|request| request.prepare().bytes);
+        let warnings = warnings.into_iter().map(|warning| warning.text).collect();
         Ok((bytes.map(|bytes| String::from_utf8(bytes).unwrap()).collect(), warnings))
     }
 
