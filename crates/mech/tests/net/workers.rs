@@ -146,7 +146,7 @@ fn connections_that_wait_for_the_rest_of_a_message_can_give_way() {
 /// A peer that takes nothing of what it has asked for keeps nobody out where that counts as idle.
 #[test]
 fn connections_that_wait_for_room_to_send_can_give_way() {
-    const MORE_THAN_SOCKETS_TAKE: usize = 16 << 20;
+    const MORE_THAN_SOCKETS_TAKE: usize = 6 << 20;
     on_every_mechanism(|mechanism| {
         let options = NetOptions::new(mechanism).with_connections(4).with_waiting_is_idle(true);
         let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
