@@ -15,7 +15,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The allocator of the system, with the reserve behind it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,27 +35,25 @@ struct Reserve {
 
 static RESERVE: Reserve = Reserve { small: Cells::new(), large: Cells::new() };
 
-/// How many allocations are in the reserve.
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
 thread_local! {
-    /// Whether an allocation of this thread has needed the reserve.
-    static NEEDED: Cell<bool> = const { Cell::new(false) };
+    /// How many allocations more this thread has put into the reserve than it has given back, since [`take_need`].
+    static NEEDED: Cell<u32> = const { Cell::new(0) };
     /// Whether allocations of this thread fail rather than use the reserve.
     static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether anything is in the reserve now. This is one load of a number that rarely changes.
+/// Whether this thread has put more into the reserve than it has given back since the last [`take_need`]. What was given back at
+/// once needs nothing any more. This is one load.
 #[inline]
 #[must_use]
-pub fn is_in_use() -> bool {
-    IN_USE.load(Ordering::Relaxed) > 0
+pub fn is_needed() -> bool {
+    NEEDED.get() > 0
 }
 
-/// Whether an allocation of this thread has needed the reserve since the last call.
+/// The same; a new count begins.
 #[must_use]
 pub fn take_need() -> bool {
-    NEEDED.take()
+    NEEDED.take() > 0
 }
 
 /// Whether these bytes are in the reserve. For what is kept for long: it should be elsewhere, or not at all.
@@ -222,15 +220,14 @@ impl Reserve {
         let small = if align <= 512 && len <= 2048 { self.small.take(len) } else { None };
         let large = || if align <= 4096 { self.large.take(len) } else { None };
         let Some(start) = small.or_else(large) else { return std::ptr::null_mut() };
-        IN_USE.fetch_add(1, Ordering::Relaxed);
-        NEEDED.set(true);
+        NEEDED.set(NEEDED.get() + 1);
         start.as_ptr()
     }
 
     #[cold]
     fn give_back(&self, start: *mut u8, len: usize) {
         if self.small.give_back(start, len) || self.large.give_back(start, len) {
-            IN_USE.fetch_sub(1, Ordering::Relaxed);
+            NEEDED.set(NEEDED.get().saturating_sub(1));
         }
     }
 }
@@ -335,6 +332,8 @@ mod tests {
             let words = reserve.small.taken.iter().chain(&reserve.large.taken);
             assert!(words.map(|word| word.load(Ordering::Relaxed)).all(|taken| taken == 0));
         }
+        assert!(!take_need(), "all of it was given back");
+        reserve.take(layout(1));
         assert!(take_need() && !take_need());
     }
 

@@ -370,7 +370,7 @@ impl Net {
         }
         let key = inner.take_slot();
         let mut opened = inner.open(key, socket, origin);
-        if reserve::is_in_use() && reserve::take_need() {
+        if reserve::take_need() {
             // Memory is short: refuse the new connection, and keep those that are there.
             opened = Err(reserve::out_of_memory());
         }

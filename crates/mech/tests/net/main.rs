@@ -35,6 +35,9 @@ use drover_mech::mechanisms::{self, Mechanism};
 use drover_mech::net::{AcceptBatch, Conn, Executor, Listener, Net, NetOptions, Remote};
 use drover_sys::socket::{ListenOptions, listen, local_address};
 
+#[global_allocator]
+static ALLOCATOR: drover_sys::reserve::ReserveAllocator = drover_sys::reserve::ReserveAllocator;
+
 /// Long enough that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -3,14 +3,19 @@
 //! select(2) and poll(2) need memory for each call, in proportion to what they are asked; a filter of system calls refuses it
 //! to those that ask for much. Descriptors have the least free numbers, so that each case has a process of its own.
 
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 
 use drover_mech::mechanisms::Mechanism;
-use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, OutOfMemory, Remote};
+use drover_mech::net::{
+    AcceptBatch, Body, Executor, Listener, Net, NetOptions, OutOfMemory, Remote,
+};
+use drover_sys::reserve;
 use drover_sys::socket::{ListenOptions, listen, local_address};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{PATIENCE, child, echo, on_every_mechanism, seccomp};
 
@@ -113,4 +118,64 @@ fn a_worker_that_can_never_wait_ends() {
             Err(_) => drover_testing::skip!("no seccomp: {ended:?}"),
         }
     });
+}
+
+/// More than the allocator has at hand, and not more than the reserve gives.
+const MUCH: usize = reserve::LARGEST;
+
+/// Serves connections that may ask for memory, which they give back at once, when the process gets no more.
+fn ends_nobody_else() {
+    let (tell, started) = mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        let called = RefCell::new(Vec::new());
+        let socket = listen(([127, 0, 0, 1], 0).into(), ListenOptions::default()).unwrap();
+        let address = local_address(socket.as_fd()).unwrap();
+        let net =
+            Net::open(&NetOptions::new(drover_mech::mechanisms::auto_of_readiness().unwrap()));
+        let net = net.unwrap();
+        let mut executor = Executor::new(&net, PATIENCE);
+        executor.listen(Listener::open(&net, socket).unwrap(), |listener| async move {
+            listener.run(AcceptBatch::All, |_| false).await.unwrap();
+        });
+        executor.on_out_of_memory(|user| called.borrow_mut().push(user));
+        tell.send((net.remote(), address)).unwrap();
+        let ran = executor.run(async |conn| {
+            while let Ok(1..) = conn.fill_idle().await {
+                if conn.io(|io| (0, io.input == b"much")) {
+                    let room = std::hint::black_box(Vec::<u8>::with_capacity(MUCH));
+                    assert!(reserve::holds(&room), "there is memory");
+                    drop(room);
+                }
+                conn.io(|io| (io.input.len(), io.output.extend_from_slice(io.input)));
+                conn.send(Body::None, None).await.unwrap();
+            }
+        });
+        ran.unwrap();
+        called.take()
+    });
+    let (remote, address): Started = started.recv().unwrap();
+    let [one, other] = [connect(address), connect(address)];
+    assert!(is_answered(&one) && is_answered(&other));
+    let limit = getrlimit(Resource::Data);
+    setrlimit(Resource::Data, Rlimit { current: Some(1 << 20), ..limit.clone() }).unwrap();
+    (&one).write_all(b"much").unwrap();
+    (&one).read_exact(&mut [0; 4]).unwrap();
+    // The reserve is in use now, and neither of them has to do with it.
+    let held = std::hint::black_box(Vec::<u8>::with_capacity(MUCH));
+    let answered = [is_answered(&other), is_answered(&one)];
+    drop(held);
+    setrlimit(Resource::Data, limit).unwrap();
+    assert_eq!(answered, [true, true]);
+    remote.stop().unwrap();
+    assert_eq!(worker.join().unwrap(), []);
+}
+
+/// What a coroutine has needed for a moment is not held against the one that runs when others use the reserve.
+#[test]
+fn a_coroutine_that_gave_memory_back_ends_nobody_else() {
+    if child::role().is_some() {
+        return ends_nobody_else();
+    }
+    let test = "starving::a_coroutine_that_gave_memory_back_ends_nobody_else";
+    child::check(&child::run(test, "needs memory"));
 }

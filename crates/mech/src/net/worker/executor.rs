@@ -188,7 +188,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// Runs each coroutine that is ready when the call begins. A coroutine that becomes
     /// ready during the call runs after the next wait.
     fn run_ready(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F) {
-        if reserve::is_in_use() {
+        if reserve::is_needed() {
             self.fill_reserve(None);
         }
         let budget = self.net.budget;
@@ -204,19 +204,18 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             inner.budget = budget;
             drop(inner);
             self.resume(index);
-            if reserve::is_in_use() {
+            if reserve::is_needed() {
                 self.fill_reserve(Some(index));
             }
         }
     }
 
-    /// If this thread has needed the reserve: ends the connection of `index`, which has run just now, if that is one, and has
+    /// This thread needs the reserve: ends the connection of `index`, which has run just now, if that is one, and has
     /// memory freed.
     #[cold]
     fn fill_reserve(&mut self, index: Option<u32>) {
-        let Some(call) = self.on_out_of_memory.as_ref().filter(|_| reserve::take_need()) else {
-            return;
-        };
+        let _handled = reserve::take_need();
+        let Some(call) = &self.on_out_of_memory else { return };
         let mut user = OutOfMemory::Worker;
         if let Some(index) = index
             && let Some(page) = self.pages.get_mut(index as usize / PAGE)
