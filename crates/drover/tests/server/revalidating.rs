@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::thread;
 
 use crate::harness::{Client, Server, Site, drover, on_every_mechanism, threads_are};
 
@@ -66,5 +68,41 @@ fn the_first_response_after_a_swap_is_of_the_new_release() {
                 }
             }
         }
+    });
+}
+
+/// Who has a response, replaces the file and asks again gets the new one, even if the worker has not waited since: it may find
+/// the second request in the turn of the first, on the same connection or on another one.
+#[test]
+fn what_was_replaced_after_a_response_is_in_the_next_one() {
+    on_every_mechanism(|mechanism| {
+        let site = Site::new();
+        site.file("a", "0");
+        let server = &Server::on(&site, &["--revalidate", "0s", "--dispatch", mechanism.name]);
+        thread::scope(|scope| {
+            let until_it_is_over = Arc::new(());
+            // They keep the worker's turns long, and have it accept connections in most of them.
+            for _ in 0..3 {
+                let it_goes_on = Arc::downgrade(&until_it_is_over);
+                scope.spawn(move || {
+                    while it_goes_on.strong_count() > 0 {
+                        server.get("/a").is(200);
+                    }
+                });
+            }
+            for round in 0..300 {
+                let mut client = server.connect();
+                for step in 0..4 {
+                    let content = format!("{round}.{step}");
+                    let next = site.file("next", &content);
+                    fs::rename(next, site.path().join("a")).unwrap();
+                    let reply = match step % 2 {
+                        0 => client.get("/a"),
+                        _ => server.get("/a"),
+                    };
+                    assert_eq!(reply.is(200).text(), content, "{}, {step}", mechanism.name);
+                }
+            }
+        });
     });
 }

@@ -160,9 +160,14 @@ impl<'n> Conn<'n> {
             if slot.input.is_some() {
                 slot.grow_input(&mut inner.pool)?;
             }
+            let was_reported = !slot.flags.contains(Flags::GUESSED);
             let polled = receive(&mut *inner.driver, self.key, slot, &mut inner.pool);
             if polled.is_pending() && slot.input.is_some() {
                 slot.shrink_input(&mut inner.pool);
+            }
+            if polled.is_ready() && !(was_reported && inner.is_first_transfer(self.net.budget)) {
+                // The peer may have sent it because of something that this turn has sent.
+                self.net.read_clock();
             }
             polled
         })

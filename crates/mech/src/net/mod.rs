@@ -174,10 +174,15 @@ impl Net {
         self.mechanism
     }
 
-    /// The time of this turn. The clock is read once per wait.
+    /// The time of this turn. The clock is read once per wait, and again for bytes and connections that may have come after
+    /// something was sent in the turn: what has one time may count as simultaneous.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now.get()
+    }
+
+    fn read_clock(&self) {
+        self.now.set(Instant::now());
     }
 
     /// Sets a function that is called whenever the kernel's queue of events has overflowed

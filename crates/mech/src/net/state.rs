@@ -186,6 +186,11 @@ impl Inner {
         true
     }
 
+    /// Whether the running coroutine, which may make `budget` transfers, has been charged one so far.
+    pub(super) fn is_first_transfer(&self, budget: u32) -> bool {
+        self.budget + 1 == budget
+    }
+
     /// Sends as much of `output` as the slot's socket takes. Returns how many bytes, also before an error,
     /// and whether all was sent. Bytes that are left stay in the slot. If the slot is still sending
     /// something else, nothing of `output` is sent now.

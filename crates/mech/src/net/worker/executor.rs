@@ -233,6 +233,9 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
 
     /// Makes coroutines for new slots; they run in the same pass of `run_ready`.
     fn spawn_pending(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F, left: &mut usize) {
+        if !self.net.inner.borrow().to_spawn.is_empty() {
+            self.net.read_clock();
+        }
         loop {
             let mut inner = self.net.inner.borrow_mut();
             let Some(index) = inner.to_spawn.pop_front() else { return };
