@@ -33,7 +33,9 @@ impl Stamp {
         Ok(Stamp::new(&rustix::fs::fstat(file)?))
     }
 
-    pub(super) fn new(stat: &rustix::fs::Stat) -> Stamp {
+    /// The stamp of a file with these attributes (stat(3type)).
+    #[must_use]
+    pub fn new(stat: &rustix::fs::Stat) -> Stamp {
         Stamp {
             len: stat.st_size as u64,
             modified: stat.st_mtime,

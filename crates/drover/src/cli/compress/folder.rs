@@ -33,7 +33,7 @@ impl FileId {
         Ok(FileId::new(&rustix::fs::fstat(file)?))
     }
 
-    fn new(stat: &Stat) -> FileId {
+    pub(super) fn new(stat: &Stat) -> FileId {
         FileId { device: stat.st_dev, inode: stat.st_ino }
     }
 }

@@ -55,18 +55,19 @@ impl OriginalFile {
             Err(error) if Cause::of(&error) == Cause::Missing => return Ok(None),
             Err(error) => return Err(error),
         };
-        if !file.metadata()?.is_file() {
+        let mut stat = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(None);
         }
-        let mut stamp = Stamp::of(file.as_fd())?;
         for _ in 0..WAITS {
-            if !is_young(&stamp) {
+            if !is_young(&Stamp::new(&stat)) {
                 break;
             }
             thread::sleep(TICK);
-            stamp = Stamp::of(file.as_fd())?;
+            stat = rustix::fs::fstat(&file)?;
         }
-        let (stat, is_settled) = (rustix::fs::fstat(&file)?, !is_young(&stamp));
+        let stamp = Stamp::new(&stat);
+        let is_settled = !is_young(&stamp);
         let access_list = access_list(file.as_fd())?;
         Ok(Some(OriginalFile { file, stamp, stat, access_list, is_settled }))
     }

@@ -285,15 +285,16 @@ fn state(
             };
         }
     };
-    if !file.metadata()?.is_file() {
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Ok(SiblingState::Outdated);
     }
-    let (sibling, stamp) = (Stamp::of(file.as_fd())?, &original.stamp);
+    let (sibling, stamp) = (Stamp::new(&stat), &original.stamp);
     let time = |stamp: &Stamp| (stamp.modified, stamp.modified_nanos);
     if time(&sibling) == time(stamp) && sibling.changed >= stamp.changed {
         return Ok(SiblingState::Current);
     }
-    if FileId::of(&file)? != entry.id() {
+    if FileId::new(&stat) != entry.id() {
         return Ok(SiblingState::Outdated);
     }
     let is_same = {
