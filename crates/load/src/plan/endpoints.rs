@@ -156,7 +156,7 @@ impl Endpoints {
     pub(crate) fn is_on_this_machine(&self) -> bool {
         match self.current() {
             Address::Unix(_) => true,
-            Address::Ip(to) => to.ip().is_loopback() || check_is_own(to.ip()).is_ok(),
+            Address::Ip(to) => to.ip().is_loopback() || check_is_own(*to).is_ok(),
         }
     }
 
@@ -177,7 +177,7 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
     use super::*;
     use crate::warning::WarningCode;
@@ -238,6 +238,29 @@ mod tests {
             // The loopback is the first interface of every network namespace.
             assert_eq!((address.scope_id(), endpoints.name.as_deref()), (1, None), "{url}");
         }
+    }
+
+    /// The kernel has a link-local address only together with its interface.
+    #[test]
+    fn a_link_local_address_of_this_machine_is_on_this_machine() {
+        let all = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        // Address, interface, length of the prefix, and scope, in hexadecimal digits; then flags and a name.
+        let of_a_link = all.lines().find_map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let is_usable = words[3] == "20" && u8::from_str_radix(words[4], 16) == Ok(0x80);
+            let ip = u128::from_str_radix(words[0], 16).ok().filter(|_| is_usable)?;
+            Some((Ipv6Addr::from(ip), u32::from_str_radix(words[1], 16).ok()?))
+        });
+        let Some((ip, interface)) = of_a_link else {
+            return drover_testing::skip!("no interface has a link-local address");
+        };
+        let is_here = |ip, interface| {
+            let address = Address::Ip(SocketAddrV6::new(ip, 8, 0, interface).into());
+            Endpoints::new(None, vec![address]).is_on_this_machine()
+        };
+        assert!(is_here(ip, interface));
+        let other = Ipv6Addr::from(u128::from(ip) ^ 1);
+        assert!(!is_here(other, interface) && !is_here(ip, u32::MAX));
     }
 
     #[test]

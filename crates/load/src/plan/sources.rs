@@ -164,9 +164,11 @@ impl std::ops::Deref for SourceList {
     }
 }
 
-/// Fails unless `address` is one of this machine's: no other can be bound. UDP takes no port of TCP's.
-pub(super) fn check_is_own(address: IpAddr) -> io::Result<()> {
-    UdpSocket::bind((address, 0)).map(drop)
+/// Fails unless `address`, of which the port does not count, is one of this machine's: no other can be bound. A link-local one
+/// needs its zone. UDP takes no port of TCP's.
+pub(super) fn check_is_own(mut address: SocketAddr) -> io::Result<()> {
+    address.set_port(0);
+    UdpSocket::bind(address).map(drop)
 }
 
 impl std::str::FromStr for SourceList {
@@ -178,7 +180,7 @@ impl std::str::FromStr for SourceList {
             expand(part.trim(), &mut addresses)?;
         }
         for address in &addresses {
-            check_is_own(*address)
+            check_is_own((*address, 0).into())
                 .map_err(|error| format!("{address} is no address of this machine ({error})"))?;
         }
         Ok(SourceList { addresses, ports: None })
