@@ -7,6 +7,7 @@ mod child;
 mod crew;
 mod proof;
 #[path = "../conformance/seccomp.rs"]
+#[expect(dead_code, reason = "it is for several suites")]
 mod seccomp;
 mod signals;
 mod stopping;

@@ -12,6 +12,7 @@ mod refusal;
 mod registration;
 mod reuse;
 mod scale;
+#[expect(dead_code, reason = "it is for several suites")]
 mod seccomp;
 mod sockets;
 mod stress;
