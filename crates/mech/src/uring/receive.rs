@@ -107,7 +107,7 @@ impl CompletionDriver {
         // Behind bytes that are lost, others would be another stream.
         if let Some(slot) = slot.filter(|_| self.states[index as usize].end != OUT_OF_MEMORY) {
             match &buffer {
-                Some(buffer) if result >= 0 => {
+                Some(buffer) if result > 0 => {
                     self.keep(index, slot, pool, buffer, result as usize);
                 }
                 None if result > 0 => {
@@ -120,7 +120,6 @@ impl CompletionDriver {
                 // ENOBUFS is not the end of the stream: the receive is armed again when the coroutine asks.
                 libc::ENOBUFS => self.requests.buffers().lend_more(),
                 libc::ECANCELED | libc::EAGAIN => {}
-                _ if self.states[index as usize].end == OUT_OF_MEMORY => {}
                 0.. => self.states[index as usize].end = result as i16,
                 _ => {}
             }
