@@ -191,11 +191,6 @@ impl LoadPlan {
         Ok(LoadPlan { options, origins, processors, preflight_warnings })
     }
 
-    #[cfg(test)]
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
-        self.options.timeout = timeout;
-    }
-
     /// The share of one thread of this process in the load of all processes.
     pub(crate) fn share(&self, thread: u32) -> LoadShare {
         match self.process {

@@ -153,12 +153,22 @@ mod tests {
 
     /// The plan of a run to a host `test` that has these addresses, one connection per request.
     fn plan(mechanism: &'static Mechanism, requests: u64, addresses: &[SocketAddr]) -> LoadPlan {
+        plan_with(Duration::from_secs(10), mechanism, requests, addresses)
+    }
+
+    /// The same, with a time-out.
+    fn plan_with(
+        timeout: Duration,
+        mechanism: &'static Mechanism,
+        requests: u64,
+        addresses: &[SocketAddr],
+    ) -> LoadPlan {
         let url = "http://127.0.0.1:9/".parse().unwrap();
         let content = Arc::new(RequestContent::default());
         let mut options = LoadOptions::new(vec![RequestTemplate { url, content }], mechanism);
         options.requests = Some(requests);
         options.session.calls = Some(1);
-        options.timeout = Duration::from_secs(10);
+        options.timeout = timeout;
         let mut plan = LoadPlan::new(options).unwrap();
         let addresses = addresses.iter().map(|address| (*address).into()).collect();
         plan.origins.list[0].endpoints = Endpoints::new(Some("test".to_string()), addresses);
@@ -258,9 +268,8 @@ mod tests {
             let silent = socket::local_address(socket.as_fd()).unwrap();
             let full = TcpStream::connect(silent).unwrap();
             let (works, _) = serve(TcpListener::bind("127.0.0.1:0").unwrap());
-            let mut plan = plan(mechanism, 1, &[silent, works]);
-            plan.set_timeout(Duration::from_secs(3));
-            let run = conduct(&plan);
+            let timeout = Duration::from_secs(3);
+            let run = conduct(&plan_with(timeout, mechanism, 1, &[silent, works]));
             // A machine that stands still may let a time-out pass at the other one too.
             let timeouts = run.account.errors.of(RequestFailure::ConnectTimeout);
             assert_eq!(run.account.responses, 1, "{mechanism:?}");
@@ -273,9 +282,8 @@ mod tests {
     fn an_attempt_that_fails_everywhere_is_one_and_names_host_and_addresses() {
         over_all(|mechanism| {
             let ((_first, one), (_second, other)) = (nobody(), nobody());
-            let mut plan = plan(mechanism, 3, &[one, other]);
-            plan.set_timeout(Duration::from_millis(50));
-            let account = conduct(&plan).account;
+            let timeout = Duration::from_millis(50);
+            let account = conduct(&plan_with(timeout, mechanism, 3, &[one, other])).account;
             assert_eq!(account.connections.failed, account.connections.attempted);
             assert_eq!(account.errors.of(RequestFailure::Refused), account.connections.failed);
             let told = format!("test at {one}: Connection refused, at {other}: Connection refused");
