@@ -55,8 +55,9 @@ impl Installed {
         fs::write(path, content).unwrap();
     }
 
+    /// Configures the service, with so much grace that no slow machine has idle clients cut.
     fn configure(&self, text: &str) {
-        self.file("/etc/drover/drover.toml", text);
+        self.file("/etc/drover/drover.toml", format!("grace = '10min'\n{text}"));
     }
 
     /// Sets what the unit says otherwise.
@@ -206,10 +207,7 @@ fn the_service_reloads_under_load_and_stops_in_good_order() {
         for number in ["1", "2", "3"] {
             installed.file("/srv/www/index.html", number);
             let field = format!("header = [\n  '/** X-Reload: {number}',");
-            let patient = "grace = '10min'\n";
-            installed.configure(
-                &(patient.to_owned() + &deployed("drover.toml").replace("header = [", &field)),
-            );
+            installed.configure(&deployed("drover.toml").replace("header = [", &field));
             // As logrotate does it.
             installed.root.run(&format!("cd /var/log/drover; mv access.log access.log.{number}"));
             installed.root.run("systemctl reload drover");
