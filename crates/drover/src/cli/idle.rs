@@ -24,6 +24,7 @@ use drover_usage::duration;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The server, [http://]HOST[:PORT][/PATH]; the path is used with --every
+    #[allow(rustdoc::broken_intra_doc_links, reason = "it is a help text")]
     url: Url,
 
     /// Connections to open and keep open

@@ -21,6 +21,7 @@ pub(super) struct RequestArgs {
     /// What to ask for, [http://]HOST[:PORT][/PATH]
     ///
     /// The URLs may name several servers; each server then has connections of its own
+    #[allow(rustdoc::broken_intra_doc_links, reason = "it is a help text")]
     #[arg(required_unless_present_any = ["list", "har", "curl", "merge"], value_name = "URL")]
     #[arg(help_heading = None)]
     urls: Vec<String>,
@@ -61,6 +62,7 @@ pub(super) struct RequestArgs {
     /// random: every URL is equally likely. weighted: by the weights of --urls. zipf: the URL at place
     /// k has a probability proportional to 1/k^S; S is 1 if not given [default: sequential; weighted if
     /// --urls has weights]
+    #[allow(rustdoc::broken_intra_doc_links, reason = "it is a help text")]
     #[arg(hide_short_help = true)]
     #[arg(long, value_name = "ORDER", value_parser = order)]
     order: Option<Named>,

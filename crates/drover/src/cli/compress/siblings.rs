@@ -38,7 +38,7 @@ pub(super) struct CompressContext {
     pub(super) dry_run: bool,
     /// Set by a signal: nothing more is begun, and what is half done is removed.
     pub(super) stop: std::sync::Arc<AtomicBool>,
-    /// The bytes of files that were read for [`write`].
+    /// The bytes of files that were read for [`write()`].
     pub(super) bytes_read: AtomicU64,
     /// Called at each [`EncodingStep`]. Tests change the site there, as somebody else may at any time.
     #[cfg(test)]

@@ -63,6 +63,7 @@ pub(in crate::cli) struct Args {
     /// are as in a shell. Flags about files and responses may follow; those that do not are as for all, '--NAME=' takes one
     /// away, and '--NAME=false' switches one off. Requests for other hosts get the files of the ROOT that stands in front, or
     /// the status 421 if there is none. In a file of --config it is a table, [[host]], with the keys name and root.
+    #[allow(rustdoc::broken_intra_doc_links, reason = "it is a help text")]
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "NAME=ROOT", hide_short_help = true, value_parser = HostFlag::parse)]
     pub(super) host: Vec<HostFlag>,

@@ -1,7 +1,7 @@
 //! `--host`: a site of its own for some hosts, as a flag and as a table of the configuration file.
 //!
 //! The flag is a short command line: `NAME,NAME=ROOT --flag --flag=value`. Its flags are those of
-//! [`SiteFlags`](super::site_flags::SiteFlags), and a flag without a value, `--flag=`, takes away what is set for all hosts.
+//! [`SiteFlags`], and a flag without a value, `--flag=`, takes away what is set for all hosts.
 //! Worker processes get a table of a file in this form too.
 
 use std::ffi::OsString;

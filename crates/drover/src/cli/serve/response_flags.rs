@@ -43,6 +43,7 @@ pub(in crate::cli) struct ResponseFlags {
     /// Let pages of ORIGIN read what is served, or of every site: '*'; may be given several times (CORS)
     ///
     /// For example https://app.example.org. Preflights are answered too.
+    #[allow(rustdoc::bare_urls, reason = "it is a help text")]
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     pub(super) cors: Vec<AllowedOrigin>,

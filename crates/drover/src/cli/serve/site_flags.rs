@@ -78,6 +78,7 @@ pub(in crate::cli) struct SiteFlags {
     /// Send clients elsewhere: FROM TO, or FROM TO STATUS; may be given several times
     ///
     /// For example '/old /new', or '/blog/* https://blog.example.org/* 302'. The status is 301 without it.
+    #[allow(rustdoc::bare_urls, reason = "it is a help text")]
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
     pub(super) redirect: Vec<Redirect>,
