@@ -86,7 +86,7 @@ fn compresses(path: &[u8]) -> bool {
         "application/xml",
         "application/wasm",
         "application/vnd.sqlite3",
-        "application/x-pem-file",
+        "application/pem-certificate-chain",
         "application/toml",
         "application/yaml",
         "application/rtf",
@@ -97,12 +97,16 @@ fn compresses(path: &[u8]) -> bool {
         "font/otf",
         "font/ttf",
         "image/bmp",
+        "image/vnd.dxf",
         "image/vnd.microsoft.icon",
         "model/gltf-binary",
+        "model/iges",
         "model/obj",
         "model/ply",
         "model/step",
         "model/stl",
+        "model/vnd.usda",
+        "model/vrml",
     ];
     let content_type = mime::of(path);
     let is_compressed = path.to_ascii_lowercase().ends_with(COMPRESSED);
@@ -129,9 +133,18 @@ mod tests {
         for name in ["a.html", "b/c.JS", "d.svg", "e.wasm", "f.ttf", "g.webmanifest", "h.atom"] {
             assert_eq!(all.select(name.as_bytes()), Selected::Yes, "{name}");
         }
-        for name in
-            ["a.tsv", "a.srt", "a.geojson", "a.ndjson", "a.jsonl", "a.mpd", "a.stl", "a.asc"]
-        {
+        for name in [
+            "a.tsv",
+            "a.srt",
+            "a.geojson",
+            "a.ndjson",
+            "a.jsonl",
+            "a.mpd",
+            "a.stl",
+            "a.asc",
+            "a.pem",
+            "a.dxf",
+        ] {
             assert_eq!(all.select(name.as_bytes()), Selected::Yes, "{name}");
         }
         for name in [
