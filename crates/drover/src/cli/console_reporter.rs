@@ -20,7 +20,7 @@ pub(super) const OUTPUT: &str = "Output";
 pub(super) struct ReportFiles {
     /// Write a line of CSV for each second
     ///
-    /// A line has requests, replies, errors, bytes and percentiles
+    /// A line has requests, responses, errors, bytes and percentiles
     #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,

@@ -44,7 +44,7 @@ pub(super) struct Args {
     #[arg(long)]
     reopen: bool,
 
-    /// How long the opening of a connection, or a reply, may take
+    /// How long the opening of a connection, or a response, may take
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
 
@@ -124,7 +124,7 @@ fn print(held: &IdleResult) -> io::Result<()> {
         held.reopened
     )?;
     if held.requests > 0 {
-        writeln!(out, "{} requests, {} replies", held.requests, held.replies)?;
+        writeln!(out, "{} requests, {} responses", held.requests, held.replies)?;
     }
     let errors = held.errors.to_string();
     if !errors.is_empty() {

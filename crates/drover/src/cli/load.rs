@@ -40,7 +40,7 @@ fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
 
 /// The groups of flags in `drover load --help`; the flags of [`RequestArgs`] are the first one.
 const LOAD: &str = "Load";
-const REPLIES: &str = "Replies";
+const RESPONSES: &str = "Responses";
 const GENERATOR: &str = "Generator";
 
 /// Flags of `drover load`.
@@ -59,7 +59,7 @@ pub(super) struct Args {
 
     /// Requests per second, sent whether or not the server keeps up
     ///
-    /// Without this flag, each connection sends the next request when the reply to the last one is
+    /// Without this flag, each connection sends the next request when the response to the last one is
     /// complete. A constant rate: 500. A ramp over the --duration: 100..1000. Steps for equal parts of
     /// the --duration: 100,200,500. A sine, mean~amplitude/period: 500~200/10s
     #[arg(help_heading = LOAD)]
@@ -114,7 +114,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = count::within(1..=u32::MAX))]
     calls_per_connection: Option<u32>,
 
-    /// How long a connection rests between a reply and the next request
+    /// How long a connection rests between a response and the next request
     ///
     /// A time (5s), or exponentially distributed times with a mean (exp:5s)
     #[arg(help_heading = LOAD)]
@@ -129,14 +129,14 @@ pub(super) struct Args {
 
     /// Requests that a connection sends together (pipelining)
     ///
-    /// The connection sends N requests before the first reply has come
+    /// The connection sends N requests before the first response has come
     #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pipeline: u32,
 
-    /// How long a reply, or the opening of a connection, may take
-    #[arg(help_heading = REPLIES)]
+    /// How long a response, or the opening of a connection, may take
+    #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
 
@@ -146,29 +146,29 @@ pub(super) struct Args {
     #[arg(value_parser = count::within(0..=MOST_CONNECTIONS))]
     idle: u32,
 
-    /// Count replies with a body of another length as errors
-    #[arg(help_heading = REPLIES)]
+    /// Count responses with a body of another length as errors
+    #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "BYTES")]
     expect_size: Option<u64>,
 
-    /// Statuses that replies may have, as in 2xx,404 [default: 2xx,3xx]
+    /// Statuses that responses may have, as in 2xx,404 [default: 2xx,3xx]
     ///
-    /// A reply with another status is counted as an error, and makes the exit status 1 unless --slo
+    /// A response with another status is counted as an error, and makes the exit status 1 unless --slo
     /// judges errors
-    #[arg(help_heading = REPLIES)]
+    #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "LIST")]
     expect_status: Option<StatusSet>,
 
-    /// Count a reply as an error if its body differs from the first body, or from FILE
+    /// Count a response as an error if its body differs from the first body, or from FILE
     ///
-    /// Without FILE, the body of a 2xx reply must be equal to the body of the first reply to the same
+    /// Without FILE, the body of a 2xx response must be equal to the body of the first response to the same
     /// request. With FILE, the body must be equal to the file
-    #[arg(help_heading = REPLIES)]
+    #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     verify: Option<Option<PathBuf>>,
 
-    /// Read replies slowly: at most BYTES per second on each connection
-    #[arg(help_heading = REPLIES, hide_short_help = true)]
+    /// Read responses slowly: at most BYTES per second on each connection
+    #[arg(help_heading = RESPONSES, hide_short_help = true)]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     read_rate: Option<u32>,
 
@@ -232,9 +232,9 @@ pub(super) struct Args {
 
     /// Fail unless the result meets these objectives: 'p99<5ms,errors<0.1%'
     ///
-    /// An objective limits p50, p90, p95, p99, p99.9, max, mean, rate or errors (with replies of an
+    /// An objective limits p50, p90, p95, p99, p99.9, max, mean, rate or errors (with responses of an
     /// unexpected status)
-    #[arg(help_heading = REPLIES)]
+    #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "TERMS")]
     slo: Option<Objectives>,
 

@@ -608,7 +608,7 @@ fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
 /// The directory that is served, or what is served in place of one, in words.
 fn what_is_served(args: &Args) -> String {
     match args.reply_size {
-        Some(size) => format!("replies of {size} bytes"),
+        Some(size) => format!("responses of {size} bytes"),
         None => {
             let real = |root: &Path| {
                 let real = root.canonicalize().unwrap_or_else(|_| root.to_owned());

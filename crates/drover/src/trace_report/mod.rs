@@ -146,7 +146,7 @@ fn table(out: &mut String, trace: &TraceFile, limit_us: u64) {
     let total = trace.replies.len();
     let _ = write!(
         out,
-        "<p>{total} replies, {} of them not sent to their end{}.</p>\n\
+        "<p>{total} responses, {} of them not sent to their end{}.</p>\n\
          <div class=\"scroll\"><table><tr><th>ms</th><th class=\"n\">mean</th>",
         trace.unsent(),
         if trace.cut { "; the last line was cut" } else { "" }
@@ -177,7 +177,7 @@ pub fn text(name: &str, trace: &TraceFile, limit_us: u64) -> String {
     let total = trace.replies.len();
     let cut = if trace.cut { "; the last line was cut" } else { "" };
     let mut out = format!(
-        "{name}: {total} replies, {} of them not sent to their end{cut} ({})\n",
+        "{name}: {total} responses, {} of them not sent to their end{cut} ({})\n",
         trace.unsent(),
         trace.about
     );
@@ -223,7 +223,9 @@ mod tests {
     #[test]
     fn the_table_has_a_line_for_each_stage() {
         let text = text("one", &trace(), 4_000_000);
-        assert!(text.starts_with("one: 2 replies, 1 of them not sent to their end (files=<auto>)"));
+        assert!(
+            text.starts_with("one: 2 responses, 1 of them not sent to their end (files=<auto>)")
+        );
         assert_eq!(text.lines().count(), 2 + Stage::ALL.len());
         let total = text.lines().find(|line| line.starts_with("total")).unwrap();
         assert!(total.contains("0.100") && total.ends_with("50.00 %"), "{total}");

@@ -224,7 +224,7 @@ fn with_every_each_connection_is_used_once_per_period() {
         let (least, most) = (uses.iter().min().unwrap(), uses.iter().max().unwrap());
         assert!(*most <= 4, "{uses:?}");
         // After a stall the first and the last of a round may have changed places.
-        let all_came = counts == format!("{0} requests, {0} replies", log.len());
+        let all_came = counts == format!("{0} requests, {0} responses", log.len());
         if all_came && *least >= 1 && most - least <= 2 {
             return;
         }

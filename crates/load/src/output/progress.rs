@@ -75,7 +75,7 @@ impl ProgressView {
             Goal::None => self.bar.tick(),
         }
         if self.last.is_empty() {
-            self.bar.set_message(format!("{responses} replies"));
+            self.bar.set_message(format!("{responses} responses"));
         } else {
             self.bar.set_message(self.last.clone());
         }
@@ -167,7 +167,7 @@ impl TermLike for Narrow {
 
 fn line(counts: SecondCounts, errors: u64, p50: f64, p99: f64, history: &VecDeque<f64>) -> String {
     let times = match counts.replies {
-        0 => "no reply".to_string(),
+        0 => "no response".to_string(),
         _ => format!("p50 {}  p99 {}", time(p50), time(p99)),
     };
     format!("{}/s  {times} {}  errors {errors}", counts.replies, sparkline(history))
@@ -202,7 +202,7 @@ mod tests {
         let shown = line(counts, 3, 800.0, 1500.0, &history);
         assert_eq!(shown, "1200/s  p50 800.0us  p99 1.50ms █  errors 3");
         let quiet = line(SecondCounts::default(), 0, 0.0, 0.0, &VecDeque::from([0.0]));
-        assert_eq!(quiet, "0/s  no reply ▁  errors 0");
+        assert_eq!(quiet, "0/s  no response ▁  errors 0");
     }
 
     #[test]
