@@ -48,10 +48,10 @@ for server in nginx h2o; do until curl -so /dev/null "${url[$server]}"; do sleep
 worker[nginx]=$(pgrep -P "${servers[0]}")
 
 cpu() { cat /proc/"$1"/task/*/schedstat | awk '{ s += $1 } END { printf "%.0f", s }'; }
-# The replies of a run of drover load with these flags.
-replies() { "$drover" load -c 64 -d "${seconds}s" "$@" 2>&1 | grep -oE '[0-9]+ replies' | head -n 1 | cut -d ' ' -f 1; }
+# How many responses a run of drover load with these flags gets.
+responses() { "$drover" load -c 64 -d "${seconds}s" "$@" --json - | awk -F'[:,]' '/"replies"/ && !n++ { print $2 + 0 }'; }
 
-for server in nginx h2o drover; do peak[$server]=$(($(replies "${url[$server]}") / seconds)); done
+for server in nginx h2o drover; do peak[$server]=$(($(responses "${url[$server]}") / seconds)); done
 for round in $(seq "$rounds"); do
     for load in 1000 10000 50000 '90 %' pipelined; do
         for server in nginx h2o drover; do
@@ -61,7 +61,7 @@ for round in $(seq "$rounds"); do
                 *) rate=$load flags=(--rate "$load") ;;
             esac
             before=$(cpu "${worker[$server]}")
-            count=$(replies "${url[$server]}" "${flags[@]}")
+            count=$(responses "${url[$server]}" "${flags[@]}")
             echo "${load// /_} $server $count $((rate * seconds)) $(($(cpu "${worker[$server]}") - before))"
         done
     done
