@@ -157,7 +157,7 @@ fn ends_nobody_else() {
     let [one, other] = [connect(address), connect(address)];
     assert!(is_answered(&one) && is_answered(&other));
     let limit = getrlimit(Resource::Data);
-    setrlimit(Resource::Data, Rlimit { current: Some(1 << 20), ..limit.clone() }).unwrap();
+    setrlimit(Resource::Data, Rlimit { current: Some(1 << 20), ..limit }).unwrap();
     (&one).write_all(b"much").unwrap();
     (&one).read_exact(&mut [0; 4]).unwrap();
     // The reserve is in use now, and neither of them has to do with it.

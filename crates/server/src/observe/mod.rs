@@ -32,6 +32,7 @@ pub(crate) struct Observers {
     /// Whether reads of files are timed.
     is_timed: bool,
     /// Exchanges that have ended, for their memory.
+    #[expect(clippy::vec_box, reason = "a box is moved, what is in it is not copied")]
     spare: RefCell<Vec<Box<Exchange>>>,
 }
 
@@ -51,6 +52,7 @@ pub(crate) struct ObservedConnection {
     /// When the request was here that waits for its file to be opened.
     waiting: Option<Instant>,
     /// The exchanges whose responses have not left yet.
+    #[expect(clippy::vec_box, reason = "a box is moved, what is in it is not copied")]
     under_way: Vec<Box<Exchange>>,
 }
 
