@@ -62,6 +62,13 @@ pub(super) enum AfterResponse {
     Linger,
 }
 
+impl AfterResponse {
+    /// Whether the connection goes on.
+    fn persists(self) -> bool {
+        matches!(self, AfterResponse::Receive | AfterResponse::Skip(_))
+    }
+}
+
 /// A request that has been read, or refused.
 struct Taken {
     /// How many bytes of the input it has.
@@ -127,13 +134,10 @@ pub(super) fn respond(
         }
         let (step, expects_input) = match parts {
             Some(parts) if !matches!(body, Body::None) => {
-                (ConnectionStep::SendParts(parts, taken.after), expects_more)
+                (ConnectionStep::SendParts(parts, taken.after), false)
             }
             _ if expects_more && !is_alone => (ConnectionStep::LookAgain, false),
-            _ => (
-                ConnectionStep::Send(taken.after),
-                matches!(taken.after, AfterResponse::Receive | AfterResponse::Skip(_)),
-            ),
+            _ => (ConnectionStep::Send(taken.after), taken.after.persists()),
         };
         return (Answer { consumed, body, expects_input }, (has_responses, step));
     }
@@ -300,7 +304,7 @@ fn tell_way(exchange: &mut Exchange, following: &Following, taken: &Taken, writt
     way.content_len = content_len;
     way.head_len = following.head_len.map_or(written.saturating_sub(content_len), |it| it as u64);
     way.is_open = following.parts.is_some() && !matches!(following.body, Body::None);
-    way.persists = matches!(taken.after, AfterResponse::Receive | AfterResponse::Skip(_));
+    way.persists = taken.after.persists();
 }
 
 /// What of the input a request has, and how its connection goes on; `is_last`: not at all.
