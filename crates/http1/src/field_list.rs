@@ -16,23 +16,25 @@ pub struct FieldList {
 
 impl FieldList {
     /// Adds a field. Neither name nor value may hold CR or LF.
-    pub fn push(&mut self, name: &str, value: &[u8]) {
-        self.push_with(name, |text| text.extend_from_slice(value));
+    pub fn push(&mut self, name: &str, value: &[u8]) -> &mut Self {
+        self.push_with(name, |text| text.extend_from_slice(value))
     }
 
     /// Adds a field whose value `append` puts behind what is there.
-    pub fn push_with(&mut self, name: &str, append: impl FnOnce(&mut Vec<u8>)) {
+    pub fn push_with(&mut self, name: &str, append: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         self.text.extend_from_slice(name.as_bytes());
         let end = self.text.len();
         append(&mut self.text);
         self.ends.push((end, self.text.len()));
+        self
     }
 
     /// Adds all fields of another list.
-    pub fn push_all(&mut self, other: &FieldList) {
+    pub fn push_all(&mut self, other: &FieldList) -> &mut Self {
         let before = self.text.len();
         self.text.extend_from_slice(&other.text);
         self.ends.extend(other.ends.iter().map(|(name, value)| (before + name, before + value)));
+        self
     }
 
     /// Removes all fields, and keeps the memory.
@@ -77,7 +79,9 @@ impl<'l> IntoIterator for &'l FieldList {
 impl<'l> FromIterator<(&'l str, &'l [u8])> for FieldList {
     fn from_iter<I: IntoIterator<Item = (&'l str, &'l [u8])>>(fields: I) -> FieldList {
         let mut list = FieldList::default();
-        fields.into_iter().for_each(|(name, value)| list.push(name, value));
+        for (name, value) in fields {
+            list.push(name, value);
+        }
         list
     }
 }

@@ -24,26 +24,25 @@ pub fn push_text(out: &mut Vec<u8>, status: Status, reason: &str) {
 impl FieldList {
     /// `Content-Type`
     pub fn content_type(&mut self, value: &str) -> &mut Self {
-        self.field("Content-Type", value.as_bytes())
+        self.push("Content-Type", value.as_bytes())
     }
 
     /// `Content-Encoding`; no field for a representation as it is.
     pub fn content_encoding(&mut self, coding: Option<ContentCoding>) -> &mut Self {
         match coding {
-            Some(coding) => self.field("Content-Encoding", coding.name().as_bytes()),
+            Some(coding) => self.push("Content-Encoding", coding.name().as_bytes()),
             None => self,
         }
     }
 
     /// `Vary: Accept-Encoding`, if the representation was chosen by that field (RFC 9110 section 12.5.5).
     pub fn varies_by_coding(&mut self, varies: bool) -> &mut Self {
-        if varies { self.field("Vary", b"Accept-Encoding") } else { self }
+        if varies { self.push("Vary", b"Accept-Encoding") } else { self }
     }
 
     /// `Content-Length` in bytes.
     pub fn content_length(&mut self, length: u64) -> &mut Self {
-        self.push_with("Content-Length", |out| push_decimal(out, length));
-        self
+        self.push_with("Content-Length", |out| push_decimal(out, length))
     }
 
     /// `Last-Modified`, never later than `now` (RFC 9110 section 8.8.2.1), and `ETag`, as far as there
@@ -60,13 +59,12 @@ impl FieldList {
 
     /// `Accept-Ranges: bytes`
     pub fn accept_ranges(&mut self) -> &mut Self {
-        self.field("Accept-Ranges", b"bytes")
+        self.push("Accept-Ranges", b"bytes")
     }
 
     /// `Content-Range` of a 206: `range` of a representation of `length` bytes.
     pub fn content_range(&mut self, range: ByteRange, length: u64) -> &mut Self {
-        self.push_with("Content-Range", |out| push_range(out, range, length));
-        self
+        self.push_with("Content-Range", |out| push_range(out, range, length))
     }
 
     /// `Content-Range` of a 416: tells the client that the representation has `length` bytes.
@@ -74,8 +72,7 @@ impl FieldList {
         self.push_with("Content-Range", |out| {
             out.extend_from_slice(b"bytes */");
             push_decimal(out, length);
-        });
-        self
+        })
     }
 
     /// `Location` of a 301 that adds the closing slash to a directory: `name` as
@@ -91,27 +88,20 @@ impl FieldList {
                 out.push(b'?');
                 push_escaped(out, query, is_query_byte);
             }
-        });
-        self
+        })
     }
 
     /// `X-Content-Type-Options: nosniff`, for bodies that the server makes itself and that contain text of clients or names of
     /// files: a browser takes the body for its Content-Type and nothing else
     /// (<https://fetch.spec.whatwg.org/#x-content-type-options-header>).
     pub fn nosniff(&mut self) -> &mut Self {
-        self.field("X-Content-Type-Options", b"nosniff")
+        self.push("X-Content-Type-Options", b"nosniff")
     }
 
     /// What a response says of a line of text as its content, which [`push_text`] writes.
     pub fn text(&mut self, status: Status, reason: &str) -> &mut Self {
         let length: usize = text_of(status, reason).iter().map(|part| part.len()).sum();
         self.content_type("text/plain; charset=utf-8").nosniff().content_length(length as u64)
-    }
-
-    /// Any field; the value holds neither CR nor LF.
-    pub fn field(&mut self, name: &str, value: &[u8]) -> &mut Self {
-        self.push(name, value);
-        self
     }
 }
 

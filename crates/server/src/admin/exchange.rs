@@ -123,7 +123,7 @@ impl AdminSite {
         } else {
             let Resource { status, content_type, body } = self.resource(&request);
             let mut fields = FieldList::default();
-            fields.content_type(content_type).nosniff().field("Cache-Control", b"no-store");
+            fields.content_type(content_type).nosniff().push("Cache-Control", b"no-store");
             self.head(output, status, connection, fields.content_length(body.len() as u64));
             if request.method == Method::Get {
                 output.extend_from_slice(body.as_bytes());

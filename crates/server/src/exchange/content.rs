@@ -90,8 +90,7 @@ impl FixedBody {
     /// A body of so many bytes; `always`: the fields that all responses of the site have.
     pub(crate) fn new(size: usize, clock: &DateClock, always: Option<&FieldList>) -> FixedBody {
         let bytes: Rc<[u8]> = vec![b'x'; size].into();
-        let mut fields = FieldList::default();
-        always.into_iter().for_each(|always| fields.push_all(always));
+        let mut fields = always.cloned().unwrap_or_default();
         fields.content_type(mime::DEFAULT).content_length(size as u64);
         let now = (clock.date(), clock.seconds());
         let usual = PreparedResponse::new(SERVER, now, &fields, |out| {

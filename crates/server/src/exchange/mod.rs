@@ -141,8 +141,8 @@ impl Exchange {
             Status::MethodNotAllowed => self.fields.push("Allow", METHODS.as_bytes()),
             Status::Unauthorized => self.fields.push("WWW-Authenticate", CHALLENGE),
             Status::ServiceUnavailable => self.fields.push("Retry-After", b"1"),
-            _ => {}
-        }
+            _ => return,
+        };
     }
 
     /// The values of the response's fields with this name, as one line would have them (RFC 9110 section 5.3).

@@ -241,8 +241,7 @@ impl FileEntry {
         always: Option<&FieldList>,
         append_body: impl FnOnce(&mut Vec<u8>) -> bool,
     ) -> PreparedResponse {
-        let mut fields = FieldList::default();
-        always.into_iter().for_each(|always| fields.push_all(always));
+        let mut fields = always.cloned().unwrap_or_default();
         self.tell_whole(clock.seconds(), &mut fields);
         let now = (clock.date(), clock.seconds());
         PreparedResponse::new(SERVER, now, &fields, append_body)
@@ -256,8 +255,8 @@ impl FileEntry {
             .content_length(self.len)
             .validators(&self.validators, now)
             .varies_by_coding(self.varies)
-            .push_all(&self.added);
-        fields.accept_ranges();
+            .push_all(&self.added)
+            .accept_ranges();
     }
 
     /// The names of the file and its forms, and what they led to.

@@ -49,15 +49,17 @@ impl SiteState<'_> {
             return Answered::Ready;
         };
         let cors = cors.as_deref();
-        let own = cors.and_then(|cors| cors.own_fields(request));
         let refused = refused_method(request.method).or_else(|| exchange.requester.refused());
         if let Some(refusal) = refused {
             exchange.user = auth.as_mut().and_then(|auth| auth.recognize(request, net.now()));
             return self.refuse(refusal, request, exchange, net);
         }
         let tell_cors = |exchange: &mut Exchange| {
-            let always = cors.into_iter().map(|cors| cors.always());
-            always.chain(own).for_each(|fields| exchange.fields.push_all(fields));
+            cors.into_iter().for_each(|cors| cors.tell(request, &mut exchange.fields));
+        };
+        // What is prepared has the other fields of CORS already.
+        let tell_own_cors = |exchange: &mut Exchange| {
+            cors.into_iter().for_each(|cors| cors.tell_own(request, &mut exchange.fields));
         };
         if request.method == Method::Options {
             tell_cors(exchange);
@@ -78,7 +80,7 @@ impl SiteState<'_> {
         }
         let (files, in_memory) = match content {
             SiteContent::Fixed(fixed) => {
-                own.into_iter().for_each(|own| exchange.fields.push_all(own));
+                tell_own_cors(exchange);
                 exchange.status = Status::Ok;
                 exchange.content = Content::Fixed(Rc::clone(fixed));
                 return Answered::Ready;
@@ -104,7 +106,7 @@ impl SiteState<'_> {
                 return Answered::Wait(open, hints);
             }
             Lookup::Ready(entry) if is_plain(request) && entry.usual().is_some() => {
-                own.into_iter().for_each(|own| exchange.fields.push_all(own));
+                tell_own_cors(exchange);
                 exchange.status = Status::Ok;
                 exchange.content = Content::Prepared(entry);
             }
@@ -140,8 +142,7 @@ impl SiteState<'_> {
         let SiteState { clock, sites, counters } = self;
         let ServedSite { content, cors, .. } = sites.answering();
         if let Some(cors) = cors {
-            let own = cors.own_fields(request);
-            [cors.always()].into_iter().chain(own).for_each(|it| exchange.fields.push_all(it));
+            cors.tell(request, &mut exchange.fields);
         }
         if let SiteContent::Files { files, in_memory } = content {
             let context = LookupContext { net, clock, counters };

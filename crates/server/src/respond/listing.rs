@@ -14,9 +14,9 @@ impl Exchange {
             fields.content_length(bytes.as_bytes().len() as u64);
         }
         fields
-            .field("Vary", b"Accept")
-            .field("Cache-Control", b"no-cache")
-            .field("Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'");
+            .push("Vary", b"Accept")
+            .push("Cache-Control", b"no-cache")
+            .push("Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'");
         self.content = found.bytes.map_or(Content::None, Content::ProcessWide);
     }
 }

@@ -26,12 +26,12 @@ impl Exchange {
     /// Answers OPTIONS: the methods, which are those of every path (RFC 9110 section 9.3.7). To a browser that asks for a page of
     /// another site, `is_preflight`, also what that may do; no field of its request changes anything here.
     pub(super) fn tell_options(&mut self, is_preflight: bool) {
-        let fields = self.answer(Status::NoContent).field("Allow", METHODS.as_bytes());
+        let fields = self.answer(Status::NoContent).push("Allow", METHODS.as_bytes());
         if is_preflight {
             fields
-                .field("Access-Control-Allow-Methods", METHODS.as_bytes())
-                .field("Access-Control-Allow-Headers", b"*")
-                .field("Access-Control-Max-Age", PREFLIGHT_AGE);
+                .push("Access-Control-Allow-Methods", METHODS.as_bytes())
+                .push("Access-Control-Allow-Headers", b"*")
+                .push("Access-Control-Max-Age", PREFLIGHT_AGE);
         }
     }
 
@@ -97,8 +97,8 @@ impl Exchange {
             .content_range(part, entry.len)
             .validators(&entry.validators, now)
             .varies_by_coding(entry.varies)
-            .push_all(&entry.added);
-        self.fields.accept_ranges();
+            .push_all(&entry.added)
+            .accept_ranges();
         self.content = Content::File(FilePart { entry: Rc::clone(entry), part, in_memory });
     }
 
@@ -115,8 +115,8 @@ impl Exchange {
             .content_length(parts.length)
             .validators(&entry.validators, now)
             .varies_by_coding(entry.varies)
-            .push_all(&entry.added);
-        self.fields.accept_ranges();
+            .push_all(&entry.added)
+            .accept_ranges();
         self.content = Content::Parts(Box::new(parts));
     }
 

@@ -74,7 +74,20 @@ impl Cors {
         &self.always
     }
 
-    /// What the response to a request has beside the fields that every response has.
+    /// Adds all that the response to a request has.
+    pub(crate) fn tell(&self, request: &Request<'_>, fields: &mut FieldList) {
+        fields.push_all(&self.always);
+        self.tell_own(request, fields);
+    }
+
+    /// Adds what the response to a request has and others do not have.
+    pub(crate) fn tell_own(&self, request: &Request<'_>, fields: &mut FieldList) {
+        if let Some(own) = self.own_fields(request) {
+            fields.push_all(own);
+        }
+    }
+
+    /// What the response to a request has and others do not have.
     pub(crate) fn own_fields(&self, request: &Request<'_>) -> Option<&FieldList> {
         if self.origins.is_empty() { None } else { self.fields_of(request.field("Origin")) }
     }

@@ -172,12 +172,12 @@ pub(super) fn tell_all_fields(exchange: &mut Exchange, form: ResponseForm, clock
     };
     let mut all = prepared.map(PreparedResponse::fields).unwrap_or_default();
     if all.is_empty() {
-        all.field("Server", SERVER.as_bytes()).push("Date", clock.date());
+        all.push("Server", SERVER.as_bytes()).push("Date", clock.date());
     }
     match form.connection {
         ConnectionField::Implied => {}
-        ConnectionField::KeepAlive => all.push("Connection", b"keep-alive"),
-        ConnectionField::Close => all.push("Connection", b"close"),
+        ConnectionField::KeepAlive => _ = all.push("Connection", b"keep-alive"),
+        ConnectionField::Close => _ = all.push("Connection", b"close"),
     }
     all.push_all(&exchange.fields);
     exchange.fields = all;
