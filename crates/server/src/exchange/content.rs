@@ -72,7 +72,17 @@ impl FilePart {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Body::File { file: Rc::clone(file), offset: part.start, len: part.len() })
+        Ok(self.left_to_backend())
+    }
+
+    /// The part as what the file backend sends; nothing if it is empty or in memory.
+    pub(crate) fn left_to_backend(&self) -> Body {
+        match &self.entry.source {
+            EntrySource::File(file, _) if self.part.len() > 0 => {
+                Body::File { file: Rc::clone(file), offset: self.part.start, len: self.part.len() }
+            }
+            _ => Body::None,
+        }
     }
 }
 

@@ -4,21 +4,19 @@
 //! file backend: the connection sends it, and then asks for what follows.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use drover_http1::range::ByteRange;
 use drover_http1::response::Multipart;
-use drover_mech::files::bytes;
-use drover_mech::files::served::ServedFile;
 use drover_mech::net::Body;
 
-use crate::lookup::entry::{EntrySource, FileEntry};
+use super::content::FilePart;
+use crate::lookup::entry::FileEntry;
 
 /// What is left of a response in parts.
 pub(crate) struct RemainingParts {
     around: Multipart,
-    bytes: Bytes,
+    entry: Rc<FileEntry>,
     /// Parts of at most so many bytes are read into memory.
     in_memory: u64,
     left: std::vec::IntoIter<ByteRange>,
@@ -26,26 +24,17 @@ pub(crate) struct RemainingParts {
     pub(crate) length: u64,
 }
 
-/// Where the bytes of all parts are.
-enum Bytes {
-    /// Behind a head in memory of this length.
-    Memory(Rc<[u8]>, usize),
-    /// In a file.
-    File(Rc<ServedFile>),
-}
-
 impl RemainingParts {
     /// The parts of an entry.
-    pub(crate) fn new(entry: &FileEntry, ranges: Vec<ByteRange>, in_memory: u64) -> RemainingParts {
-        let bytes = match &entry.source {
-            EntrySource::Memory(usual) => {
-                Bytes::Memory(Rc::clone(&usual.bytes()), usual.head_len())
-            }
-            EntrySource::File(file, _) => Bytes::File(Rc::clone(file)),
-        };
+    pub(crate) fn new(
+        entry: &Rc<FileEntry>,
+        ranges: Vec<ByteRange>,
+        in_memory: u64,
+    ) -> RemainingParts {
         let around = Multipart::new(&entry.content_type, entry.len, random());
         let length = around.content_length(&ranges);
-        RemainingParts { around, bytes, in_memory, left: ranges.into_iter(), length }
+        let (entry, left) = (Rc::clone(entry), ranges.into_iter());
+        RemainingParts { around, entry, in_memory, left, length }
     }
 
     /// The value of `Content-Type`.
@@ -58,28 +47,13 @@ impl RemainingParts {
     pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Body {
         for part in self.left.by_ref() {
             self.around.push_head(part, out);
-            let body = match &self.bytes {
-                Bytes::Memory(bytes, head) => {
-                    let body = &bytes[*head..];
-                    out.extend_from_slice(&body[part.start as usize..part.end as usize]);
-                    continue;
-                }
-                Bytes::File(file) => {
-                    let is_read = part.len() <= self.in_memory
-                        && bytes::try_append_cached(
-                            file.as_fd(),
-                            part.start,
-                            part.len() as usize,
-                            out,
-                        )
-                        .is_ok();
-                    if is_read {
-                        continue;
-                    }
-                    Body::File { file: Rc::clone(file), offset: part.start, len: part.len() }
-                }
-            };
-            return body;
+            let (entry, in_memory) = (Rc::clone(&self.entry), self.in_memory);
+            let part = FilePart { entry, part, in_memory };
+            // What cannot be read here, the backend finds out, and the connection ends by it.
+            match part.append_to(out).unwrap_or_else(|_| part.left_to_backend()) {
+                Body::None => {}
+                body => return body,
+            }
         }
         self.around.push_end(out);
         Body::None

@@ -10,8 +10,8 @@ use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::net::Body;
 
 use crate::SERVER;
-use crate::exchange::{Content, Exchange, RemainingParts};
-use crate::lookup::entry::{EntrySource, FileEntry};
+use crate::exchange::{Content, Exchange, FilePart, RemainingParts};
+use crate::lookup::entry::FileEntry;
 use crate::worker::clock::DateClock;
 
 /// What of a response HTTP/1 decides.
@@ -64,7 +64,7 @@ pub(super) fn write(
 /// Writes all of a file. If it is the only response to be sent, and kept with its head, it is sent from where it is kept.
 #[inline]
 fn prepared_file(
-    entry: &FileEntry,
+    entry: &Rc<FileEntry>,
     usual: &PreparedResponse,
     own: &FieldList,
     form: ResponseForm,
@@ -75,12 +75,7 @@ fn prepared_file(
     if is_usual && form.alone && usual.has_body() && out.is_empty() {
         return Body::Shared(Rc::clone(&usual.dated(clock.date(), clock.seconds())));
     }
-    let rest = || match &entry.source {
-        EntrySource::File(file, _) if entry.len > 0 => {
-            Body::File { file: Rc::clone(file), offset: 0, len: entry.len }
-        }
-        _ => Body::None,
-    };
+    let rest = || FilePart::whole(entry, 0).left_to_backend();
     prepared(usual, rest, own, form, clock, out)
 }
 
