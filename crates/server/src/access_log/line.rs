@@ -23,15 +23,6 @@ pub(super) struct LogLine<'l> {
     ending: &'l Ending<'l>,
 }
 
-/// The connection of a line.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ends {
-    /// The client's.
-    pub(crate) client: ClientAddress,
-    /// The server's, if the form has it.
-    pub(super) local: Option<SocketAddr>,
-}
-
 /// How a response has ended.
 pub(super) struct Ending<'l> {
     /// When it had left, by both clocks.
@@ -40,7 +31,8 @@ pub(super) struct Ending<'l> {
     /// A word for how.
     pub(super) end: &'static str,
     pub(super) is_whole: bool,
-    pub(super) ends: &'l Ends,
+    /// The server's address, if the form has it.
+    pub(super) local: Option<SocketAddr>,
     pub(super) by: &'l LoggedBy,
 }
 
@@ -212,7 +204,7 @@ impl<'l> LogLine<'l> {
     }
 
     fn client(&self) -> ClientAddress {
-        self.exchange.named.map_or(self.ending.ends.client, ClientAddress::Ip)
+        self.exchange.named.map_or(self.exchange.client, ClientAddress::Ip)
     }
 
     /// The name of the host's site, if the form has it.
@@ -254,8 +246,8 @@ impl<'l> LogLine<'l> {
         match part {
             LogPart::Text(text) => out.write_all(text),
             LogPart::Client => write!(out, "{}", self.client()),
-            LogPart::LocalAddress => push_address(out, ending.ends.local),
-            LogPart::LocalPort => match ending.ends.local {
+            LogPart::LocalAddress => push_address(out, ending.local),
+            LogPart::LocalPort => match ending.local {
                 Some(local) => write!(out, "{}", local.port()),
                 None => out.write_all(b"-"),
             },

@@ -12,6 +12,7 @@ mod line;
 pub(crate) mod sample;
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
@@ -19,12 +20,11 @@ use drover_mech::net::Conn;
 
 pub(crate) use file::{AccessLogWriter, name};
 pub use format::{Form, LogFormat};
+pub(crate) use line::LoggedBy;
 use line::{Ending, LogLine};
-pub(crate) use line::{Ends, LoggedBy};
 
 use crate::exchange::{Exchange, FactsWanted};
 use crate::line_writer;
-use crate::proxies::client::ClientAddress;
 use crate::proxies::forwarded::ForwardedClients;
 
 /// Where a worker's lines go.
@@ -85,23 +85,22 @@ impl AccessLogger {
         self.form.has_response_fields()
     }
 
-    /// What lines say of a connection of `client`.
-    pub(crate) fn ends(&self, conn: &Conn<'_>, client: ClientAddress) -> Ends {
-        let local = self.form.has_local_address().then(|| conn.local_addr().ok()).flatten();
-        Ends { client, local }
+    /// The address that a client has connected to, if lines have it.
+    pub(crate) fn local_address(&self, conn: &Conn<'_>) -> Option<SocketAddr> {
+        self.form.has_local_address().then(|| conn.local_addr().ok()).flatten()
     }
 
     /// Writes the line of an exchange that has ended. `at`: when its last byte had left, if `is_whole`; `end` is a word for how.
     pub(crate) fn ended(
         &self,
-        ends: &Ends,
+        local: Option<SocketAddr>,
         exchange: &Exchange,
         at: Instant,
         is_whole: bool,
         end: &'static str,
     ) {
         let state = &mut *self.state.borrow_mut();
-        let ending = Ending { at, time: SystemTime::now(), end, is_whole, ends, by: &self.by };
+        let ending = Ending { at, time: SystemTime::now(), end, is_whole, local, by: &self.by };
         LogLine::new(exchange, &ending).append_to(&mut state.lines, &self.form);
         state.count += 1;
         if state.lines.len() >= FULL {

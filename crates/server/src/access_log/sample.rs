@@ -6,7 +6,7 @@ use drover_http1::{FieldList, HeadLimits, request};
 use drover_mech::fileio::ReadTimes;
 
 use super::format::Form;
-use super::line::{Ending, Ends, LogLine, LoggedBy};
+use super::line::{Ending, LogLine, LoggedBy};
 use super::wanted_by;
 use crate::exchange::{Exchange, RequestFacts, ResponseWay};
 use crate::proxies::client::ClientAddress;
@@ -30,6 +30,7 @@ pub(super) fn line_of(
     let us = Duration::from_micros;
     let start = Instant::now();
     let exchange = Exchange {
+        client: ClientAddress::Ip("192.0.2.7".parse().unwrap()),
         asked: Some(asked.into()),
         user: user.map(Into::into),
         fields,
@@ -60,10 +61,7 @@ pub(super) fn line_of(
         time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_433_400_250),
         end: "sent",
         is_whole,
-        ends: &Ends {
-            client: ClientAddress::Ip("192.0.2.7".parse().unwrap()),
-            local: Some("[2001:db8::1]:8080".parse().unwrap()),
-        },
+        local: Some("[2001:db8::1]:8080".parse().unwrap()),
         by: &LoggedBy {
             mechanism: "any",
             accept: "shared",

@@ -5,6 +5,7 @@ pub(crate) mod spin;
 
 use std::cell::RefCell;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use drover_mech::net::{Body, Conn};
 
 use crate::access_log::AccessLogger;
 use crate::exchange::{Exchange, RequestFacts, ResponseWay};
-use crate::proxies::client::ClientAddress;
+use crate::proxies::forwarded::ForwardedClients;
 use crate::trace::Tracer;
 
 use spin::Spin;
@@ -41,12 +42,10 @@ const SPARE_MOST: usize = 64;
 
 /// What observers know of one connection.
 pub(crate) struct ObservedConnection {
-    /// What the access log says of it.
-    ends: crate::access_log::Ends,
+    /// The server's address, if the access log says it.
+    local: Option<SocketAddr>,
     /// Its number in the trace.
     number: u64,
-    /// How many responses it has had.
-    responses: u64,
     /// When the first part of a head was here whose end was not.
     begun: Option<Instant>,
     /// When the request was here that waits for its file to be opened.
@@ -75,12 +74,11 @@ impl Observers {
         self.log.is_some()
     }
 
-    /// A connection of `client` begins.
-    pub(crate) fn begin(&self, conn: &Conn<'_>, client: ClientAddress) -> ObservedConnection {
+    /// A connection begins.
+    pub(crate) fn begin(&self, conn: &Conn<'_>) -> ObservedConnection {
         ObservedConnection {
-            ends: self.log.as_ref().map(|log| log.ends(conn, client)).unwrap_or_default(),
+            local: self.log.as_ref().and_then(|log| log.local_address(conn)),
             number: self.tracer.as_ref().map_or(0, Tracer::begin),
-            responses: 0,
             begun: None,
             waiting: None,
             under_way: Vec::new(),
@@ -97,9 +95,7 @@ impl Observers {
     pub(crate) fn asked(&self, request: &Request<'_>, exchange: &mut Exchange) {
         let Some(log) = &self.log else { return };
         exchange.asked = Some(Rc::new(RequestFacts::of(request, log.facts_wanted())));
-        let named = |it: &crate::proxies::forwarded::ForwardedClients| {
-            it.client(exchange.client, request.fields())
-        };
+        let named = |it: &ForwardedClients| it.client(exchange.client, request.fields());
         exchange.named = log.forwarded.as_ref().and_then(named);
     }
 
@@ -125,10 +121,8 @@ impl Observers {
             receive: begun.map_or(Duration::ZERO, |it| start.saturating_duration_since(it)),
             start: Some(start),
             lookup: turn.saturating_duration_since(start),
-            earlier: connection.responses,
             ..ResponseWay::default()
         };
-        connection.responses += 1;
         if let Some(spin) = &self.spin {
             spin.run();
         }
@@ -181,7 +175,7 @@ impl Observers {
         if is_whole {
             connection.took(at);
         }
-        let ObservedConnection { ends, number, under_way, .. } = connection;
+        let ObservedConnection { local, number, under_way, .. } = connection;
         // Only the last may still have parts to come.
         let is_open = is_whole && under_way.last().is_some_and(|it| it.way.is_open);
         let ended = under_way.len() - usize::from(is_open);
@@ -191,7 +185,7 @@ impl Observers {
                 tracer.ended(*number, &exchange, at, end);
             }
             if let Some(log) = &self.log {
-                log.ended(ends, &exchange, at, is_whole, end);
+                log.ended(*local, &exchange, at, is_whole, end);
             }
             if spare.len() < SPARE_MOST {
                 exchange.let_go();

@@ -33,7 +33,7 @@ pub(crate) struct ServedConnection<'w> {
 struct KnownConnection {
     client: ClientAddress,
     /// How many responses it has had.
-    responses: Cell<u32>,
+    responses: Cell<u64>,
     observed: Option<RefCell<ObservedConnection>>,
 }
 
@@ -91,7 +91,7 @@ impl ServedConnection<'_> {
             None if asks => ClientAddress::of_peer(&self.conn),
             None => ClientAddress::Unknown,
         };
-        let observed = observers.as_ref().map(|it| RefCell::new(it.begin(&self.conn, client)));
+        let observed = observers.as_ref().map(|it| RefCell::new(it.begin(&self.conn)));
         let responses = Cell::new(0);
         self.known = Some(Box::new(KnownConnection { client, responses, observed }));
     }
@@ -120,14 +120,19 @@ impl ServedConnection<'_> {
     #[inline]
     pub(super) fn is_at_its_last_request(&self) -> bool {
         let Some(most) = self.service.limits.requests else { return false };
-        self.known.as_ref().is_some_and(|known| known.responses.get() + 1 >= most.get())
+        self.known.as_ref().is_some_and(|known| known.responses.get() + 1 >= most.get().into())
+    }
+
+    /// How many responses it has had, if somebody asks for it.
+    pub(super) fn responses(&self) -> u64 {
+        self.known.as_ref().map_or(0, |known| known.responses.get())
     }
 
     /// A response stands in the output.
     #[inline]
     pub(super) fn count_response(&self) {
         if let Some(known) = &self.known {
-            known.responses.set(known.responses.get().saturating_add(1));
+            known.responses.set(known.responses.get() + 1);
         }
     }
 

@@ -79,6 +79,14 @@ struct Taken {
     after: AfterResponse,
 }
 
+impl Taken {
+    /// All of the input, which is refused; the connection ends.
+    fn all_of(input: &[u8]) -> Taken {
+        let (connection, after) = (ConnectionField::Close, AfterResponse::Linger);
+        Taken { consumed: input.len(), with_body: true, connection, after }
+    }
+}
+
 /// What is at the beginning of the input.
 enum Next {
     /// A request; its exchange is decided.
@@ -210,12 +218,7 @@ impl Http1State {
             );
         }
         decide_unread(&mut self.exchange, refusal, input, connection);
-        Next::Decided(Taken {
-            consumed: input.len(),
-            with_body: true,
-            connection: ConnectionField::Close,
-            after: AfterResponse::Linger,
-        })
+        Next::Decided(Taken::all_of(input))
     }
 }
 
@@ -247,12 +250,7 @@ pub(super) fn refuse(connection: &ServedConnection<'_>, refusal: Refusal, io: Io
         }
         _ => decide_unread(exchange, refusal, input, connection),
     }
-    let taken = Taken {
-        consumed: input.len(),
-        with_body: true,
-        connection: ConnectionField::Close,
-        after: AfterResponse::Linger,
-    };
+    let taken = Taken::all_of(input);
     finish(exchange, &taken, false, connection, site, output);
     Answer { consumed: taken.consumed, body: Body::None, expects_input: false }
 }
@@ -274,8 +272,8 @@ fn finish(
     let before = output.len();
     let following = write(exchange, form, &site.clock, output);
     connection.service.counters.response(exchange.status);
-    connection.count_response();
     connection.observe(|observers, known| {
+        exchange.way.earlier = connection.responses();
         let written = (output.len() - before) as u64 + following.body.size();
         tell_way(exchange, &following, taken, written);
         if observers.reads_fields() {
@@ -286,6 +284,7 @@ fn finish(
             known.written(exchange, &following.body);
         }
     });
+    connection.count_response();
     exchange.let_go();
     following
 }
