@@ -6,6 +6,7 @@
 
 mod content;
 mod facts;
+mod file_part;
 mod parts;
 
 use std::net::IpAddr;
@@ -16,8 +17,9 @@ use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::Key;
 use drover_mech::fileio::ReadTimes;
 
-pub(crate) use content::{Content, FilePart, FixedBody};
+pub(crate) use content::{Content, FixedBody};
 pub(crate) use facts::{FactsWanted, RequestFacts};
+pub(crate) use file_part::FilePart;
 pub(crate) use parts::RemainingParts;
 
 use crate::lookup::pending::{RequestKey, Requester};

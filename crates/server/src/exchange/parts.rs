@@ -10,7 +10,7 @@ use drover_http1::range::ByteRange;
 use drover_http1::response::Multipart;
 use drover_mech::net::Body;
 
-use super::content::FilePart;
+use super::file_part::FilePart;
 use crate::lookup::entry::FileEntry;
 
 /// What is left of a response in parts.
