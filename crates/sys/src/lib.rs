@@ -1,6 +1,7 @@
 //! What Linux offers and Rust's standard library does not: one safe wrapper for each kernel facility.
 //!
 //! - [`socket`]: listening, connecting and sending sockets.
+//! - [`errno`]: which errors say that descriptors or memory have run out.
 //! - [`socket_diag`]: connections whose handshake is under way.
 //! - [`ring`]: one io_uring, the parts of it that a kernel may lack, and the buffers that it receives into.
 //! - [`message_socket`]: messages between programs, with descriptors.
@@ -30,6 +31,7 @@
 //! allowed in `sys`, `mech` and `waiters`, and nowhere else in the project.
 #![cfg(target_os = "linux")]
 
+pub mod errno;
 pub mod message_socket;
 pub mod process;
 pub mod reserve;

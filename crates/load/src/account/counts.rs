@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use drover_http1::chunked::BadChunk;
 use drover_http1::response::BadResponse;
+use drover_sys::errno::is_exhaustion;
 use hdrhistogram::Histogram;
 
 /// Why a request got no response, or an attempt to connect failed. The names are those of the JSON
@@ -76,18 +77,13 @@ impl RequestFailure {
 
     /// The class of an error at connect(2), or before it.
     pub(crate) fn of_connect(error: &io::Error) -> RequestFailure {
-        // errno(3), numbers of Linux on every architecture that Rust has but MIPS and SPARC.
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
-        const ENOBUFS: i32 = 105;
-        match (error.kind(), error.raw_os_error()) {
-            (_, Some(ENFILE | EMFILE | ENOBUFS)) => RequestFailure::FdUnavailable,
-            (io::ErrorKind::OutOfMemory, _) => RequestFailure::FdUnavailable,
-            (io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse, _) => {
+        match error.kind() {
+            _ if is_exhaustion(error) => RequestFailure::FdUnavailable,
+            io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse => {
                 RequestFailure::AddressUnavailable
             }
-            (io::ErrorKind::TimedOut, _) => RequestFailure::ConnectTimeout,
-            (io::ErrorKind::ConnectionReset, _) => RequestFailure::Reset,
+            io::ErrorKind::TimedOut => RequestFailure::ConnectTimeout,
+            io::ErrorKind::ConnectionReset => RequestFailure::Reset,
             _ => RequestFailure::Refused,
         }
     }
@@ -390,6 +386,8 @@ fn add_each(sums: &mut [u64], more: &[u64]) {
 
 #[cfg(test)]
 mod tests {
+    use drover_sys::syscall::libc;
+
     use super::*;
 
     #[test]
@@ -477,13 +475,14 @@ mod tests {
     #[test]
     fn the_kernels_errors_have_their_class() {
         let of = |errno| RequestFailure::of_connect(&io::Error::from_raw_os_error(errno));
-        assert_eq!(of(24), RequestFailure::FdUnavailable);
-        assert_eq!(of(99), RequestFailure::AddressUnavailable);
-        assert_eq!(of(111), RequestFailure::Refused);
-        assert_eq!(of(110), RequestFailure::ConnectTimeout);
+        assert_eq!(of(libc::EMFILE), RequestFailure::FdUnavailable);
+        assert_eq!(of(libc::ENOBUFS), RequestFailure::FdUnavailable);
+        assert_eq!(of(libc::EADDRNOTAVAIL), RequestFailure::AddressUnavailable);
+        assert_eq!(of(libc::ECONNREFUSED), RequestFailure::Refused);
+        assert_eq!(of(libc::ETIMEDOUT), RequestFailure::ConnectTimeout);
         let timed_out = io::Error::from(io::ErrorKind::TimedOut);
         assert_eq!(RequestFailure::of_transfer(&timed_out), RequestFailure::ClientTimeout);
-        let broken = io::Error::from_raw_os_error(32);
+        let broken = io::Error::from_raw_os_error(libc::EPIPE);
         assert_eq!(RequestFailure::of_transfer(&broken), RequestFailure::Reset);
     }
 }

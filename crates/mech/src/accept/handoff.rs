@@ -32,6 +32,7 @@ use super::{
 };
 use crate::accept::support::wait_queue::{Policy, QueueWaiter, WaitFlag, WaitQueue};
 use crate::mechanism::Features;
+use drover_sys::errno::is_exhaustion;
 use drover_sys::socket::{bound_address, defers};
 
 /// One accepting thread for all workers.
@@ -277,9 +278,8 @@ fn send(agent: BorrowedFd<'_>, socket: BorrowedFd<'_>) {
         control.push(SendAncillaryMessage::ScmRights(&sockets));
         let byte = [IoSlice::new(&[0])];
         match rustix::net::sendmsg(agent, &byte, &mut control, SendFlags::NOSIGNAL) {
-            Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
-                thread::sleep(RETRY_PAUSE);
-            }
+            Err(Errno::TOOMANYREFS | Errno::INTR) => thread::sleep(RETRY_PAUSE),
+            Err(errno) if is_exhaustion(&errno.into()) => thread::sleep(RETRY_PAUSE),
             // Sent, or the worker's end is closed: then the connection is closed with `socket`.
             _ => return,
         }

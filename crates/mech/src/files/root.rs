@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use drover_sys::errno::is_exhaustion;
 use rustix::fs::{Access, Advice, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -185,7 +186,8 @@ impl Cause {
             Some(Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::NODEV | Errno::FBIG) => {
                 Cause::Forbidden
             }
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN) => Cause::Exhausted,
+            Some(Errno::AGAIN) => Cause::Exhausted,
+            _ if is_exhaustion(error) => Cause::Exhausted,
             _ => Cause::Broken,
         }
     }

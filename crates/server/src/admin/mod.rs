@@ -15,9 +15,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use drover_mech::fileio;
-use drover_mech::files::root::Cause;
 use drover_mech::mechanisms::Mechanism;
 use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions, Remote};
+use drover_sys::errno::is_exhaustion;
 use drover_sys::socket::{self, Address, ListenOptions};
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -176,9 +176,8 @@ fn run(
         let listener = Listener::open(&net, socket).context("cannot wait for connections")?;
         executor.listen(listener, |listener| async {
             // Descriptors may be fewer than connections.
-            let make_room = |error: &io::Error| {
-                Cause::of(error) == Cause::Exhausted && net.expire_idle().unwrap_or(0) > 0
-            };
+            let make_room =
+                |error: &io::Error| is_exhaustion(error) && net.expire_idle().unwrap_or(0) > 0;
             if let Err(error) = listener.run(AcceptBatch::All, make_room).await {
                 error!("--admin takes no more connections: {error}");
             }

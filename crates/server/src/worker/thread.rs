@@ -12,8 +12,8 @@ use drover_http1::proxy_protocol;
 use drover_mech::accept::ListenerHandle;
 use drover_mech::fileio;
 use drover_mech::files::open_pool::{OpenPool, OpenResults};
-use drover_mech::files::root::Cause;
 use drover_mech::net::{Conn, Executor, Listener, Net, NetOptions, OutOfMemory, Readable, Remote};
+use drover_sys::errno::is_exhaustion;
 use tracing::{info, warn};
 
 use crate::Config;
@@ -330,8 +330,7 @@ async fn accept(
             if error.kind() == io::ErrorKind::OutOfMemory {
                 connection::out_of_memory(net, service);
             }
-            if Cause::of(error) == Cause::Exhausted && make_room(config, net, service, &mut closed)
-            {
+            if is_exhaustion(error) && make_room(config, net, service, &mut closed) {
                 return true;
             }
             service.counters.add(Counter::AcceptErrors, 1);
