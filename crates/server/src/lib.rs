@@ -101,6 +101,7 @@ pub use rules::{
     AllowedOrigin, CachePolicy, Cors, EarlyHint, ErrorPage, EtagSource, HeaderRule, Redirect,
     private_to_users, security_headers,
 };
+pub use sandbox::{Sandbox, SandboxState};
 pub use server::Server;
 pub use signals::{Role, StopSignals};
 pub use status::statistics::{Statistics, WorkerStatistics, coefficient_of_variation};

@@ -100,15 +100,15 @@ impl Server {
         BoundAdmin::bind(config, false, &bound.addresses, &[]).map(drop)
     }
 
-    /// What would be in force of the sandbox of a worker of `config`, in words. Restricts nobody.
+    /// What would be in force of the sandbox of a worker of `config`. Restricts nobody.
     ///
     /// # Errors
     /// The error of starting a thread.
-    pub fn try_sandbox(config: &Config) -> io::Result<String> {
+    pub fn try_sandbox(config: &Config) -> io::Result<Sandbox> {
         on_own_thread(|| {
             let mut sandbox = Sandbox::enter(config);
             sandbox.close(config, false);
-            sandbox.in_words
+            sandbox
         })
     }
 

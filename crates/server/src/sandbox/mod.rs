@@ -61,11 +61,26 @@ use crate::config::SiteSettings;
 use crate::log;
 use rules::{KNOWN, Rules};
 
+/// How much of a sandbox a process is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxState {
+    /// None: the configuration switches it off.
+    Off,
+    /// None: this kernel has no Landlock.
+    Unavailable,
+    /// None: the kernel has it and refuses, or enforces nothing.
+    Failed,
+    /// What this kernel has of it.
+    InForce,
+}
+
 /// The sandbox that a process is in.
 #[derive(Debug)]
-pub(crate) struct Sandbox {
-    /// What is in force, in words.
-    pub(crate) in_words: String,
+pub struct Sandbox {
+    /// For programs.
+    pub state: SandboxState,
+    /// What is in force, for people.
+    pub in_words: String,
 }
 
 /// Becomes the user of `config`, if there is one, with all threads of the process, and enters the sandbox.
@@ -92,17 +107,42 @@ impl Sandbox {
     /// Restricts the calling thread and what it starts from now on, if `config` says so.
     pub(crate) fn enter(config: &Config) -> Sandbox {
         if !config.sandbox {
-            return Sandbox { in_words: "off (--no-sandbox)".to_owned() };
+            let in_words = "off (--no-sandbox)".to_owned();
+            return Sandbox { state: SandboxState::Off, in_words };
         }
         let rules = Rules::of(config);
-        let in_words = match restrict(config, &rules) {
-            Ok(status) => in_words(&status, &rules),
-            Err(error) => {
+        restrict(config, &rules).map_or_else(
+            |error| {
                 warn!("cannot enter the sandbox: {error}; serving all the same");
-                format!("none: {error}")
+                Sandbox { state: SandboxState::Failed, in_words: format!("none: {error}") }
+            },
+            |status| Sandbox::of(&status, &rules),
+        )
+    }
+
+    fn of(status: &RestrictionStatus, rules: &Rules) -> Sandbox {
+        let (state, in_words) = match status.landlock {
+            LandlockStatus::NotImplemented => (
+                SandboxState::Unavailable,
+                "none: this kernel has no Landlock (Linux 5.13)".to_owned(),
+            ),
+            LandlockStatus::NotEnabled => (
+                SandboxState::Unavailable,
+                "none: Landlock is switched off here (boot option lsm=)".to_owned(),
+            ),
+            _ if status.ruleset == RulesetStatus::NotEnforced => {
+                (SandboxState::Failed, "none: the kernel enforces nothing of it".to_owned())
+            }
+            LandlockStatus::Available { effective_abi, kernel_abi } => {
+                let abi = kernel_abi.unwrap_or(effective_abi as i32);
+                let sockets = match abi {
+                    ..4 => "sockets are free (before Linux 6.7)",
+                    _ => "no TCP bind, no connect",
+                };
+                (SandboxState::InForce, format!("Landlock (ABI {abi}): {rules}, {sockets}"))
             }
         };
-        Sandbox { in_words }
+        Sandbox { state, in_words }
     }
 
     /// Makes the sandbox complete, now that the process has all its sockets and rings: `all_threads` of it, or the calling one,
@@ -146,28 +186,6 @@ fn restrict(config: &Config, rules: &Rules) -> Result<RestrictionStatus, Ruleset
     Ok(status)
 }
 
-fn in_words(status: &RestrictionStatus, rules: &Rules) -> String {
-    let abi = match status.landlock {
-        LandlockStatus::NotImplemented => {
-            return "none: this kernel has no Landlock (Linux 5.13)".to_owned();
-        }
-        LandlockStatus::NotEnabled => {
-            return "none: Landlock is switched off here (boot option lsm=)".to_owned();
-        }
-        LandlockStatus::Available { effective_abi, kernel_abi } => {
-            kernel_abi.unwrap_or(effective_abi as i32)
-        }
-    };
-    if status.ruleset == RulesetStatus::NotEnforced {
-        return "none: the kernel enforces nothing of it".to_owned();
-    }
-    let sockets = match abi {
-        ..4 => "sockets are free (before Linux 6.7)",
-        _ => "no TCP bind, no connect",
-    };
-    format!("Landlock (ABI {abi}): {rules}, {sockets}")
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -191,12 +209,12 @@ mod tests {
 
     /// A thread ends with its restrictions, and the other tests go on without.
     fn within<R: Send>(config: &Config, act: impl FnOnce() -> R + Send) -> Option<R> {
-        let (told, done) = on_own_thread(|| (Sandbox::enter(config).in_words, act())).unwrap();
-        if told.starts_with("none: this kernel") || told.starts_with("none: Landlock is") {
-            drover_testing::skip!("{told}");
+        let (sandbox, done) = on_own_thread(|| (Sandbox::enter(config), act())).unwrap();
+        if sandbox.state == SandboxState::Unavailable {
+            drover_testing::skip!("{}", sandbox.in_words);
             return None;
         }
-        assert!(told.starts_with("Landlock (ABI "), "{told}");
+        assert_eq!(sandbox.state, SandboxState::InForce);
         Some(done)
     }
 
@@ -287,12 +305,9 @@ mod tests {
     fn off_is_off() {
         let folder = tempfile::tempdir().unwrap();
         let config = Config { sandbox: false, ..config(folder.path()) };
-        let (told, read) = on_own_thread(|| {
-            let told = Sandbox::enter(&config).in_words;
-            (told, fs::read("/etc/passwd"))
-        })
-        .unwrap();
-        assert_eq!(told, "off (--no-sandbox)");
+        let entered = on_own_thread(|| (Sandbox::enter(&config), fs::read("/etc/passwd")));
+        let (sandbox, read) = entered.unwrap();
+        assert_eq!(sandbox.state, SandboxState::Off);
         read.unwrap();
     }
 }

@@ -517,7 +517,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_names_cause_and_remedy() {
-        let told = cannot_start(&(3..4), &io::Error::from_raw_os_error(24)).to_string();
+        let told = cannot_start(&(3..4), &io::Error::from_raw_os_error(libc::EMFILE)).to_string();
         for part in ["worker 3", "Too many open files", "'ulimit -n'", "--workers"] {
             assert!(told.contains(part), "{told}");
         }

@@ -20,7 +20,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let notes = notes(&args, chosen, why_no_rings.as_deref());
     let config = configuration(args, chosen, &OpenedFiles::default())?;
     Server::check(&config)?;
-    let sandbox = Server::try_sandbox(&config)?;
+    let sandbox = Server::try_sandbox(&config)?.in_words;
     let described = describe(&config, processes, why_no_rings, flags);
     let addresses: Vec<_> = config.listen.iter().flat_map(Listen::all).collect();
     let urls = urls(&addresses);

@@ -16,7 +16,7 @@ use crate::cli::auto_or::names;
 use crate::cli::serve::ROOM;
 use crate::cli::serve::config::FlagValues;
 use crate::cli::serve::memory_flags::{ServerMemory, amount as memory};
-use drover_server::{Config, MemoryUse, Server};
+use drover_server::{Config, MemoryUse, Sandbox, SandboxState, Server};
 
 /// How many rings are opened at most to find out whether all workers can have one.
 const RINGS_TRIED: usize = 256;
@@ -342,22 +342,22 @@ impl ServerSelection<'_> {
     }
 }
 
-/// What is in force of the sandbox, in the words of the server; `is_root`: it would serve as root.
-pub(super) fn sandbox(in_force: &str, is_root: bool) -> Explanation {
+/// What is in force of the sandbox; `is_root`: the server would serve as root.
+pub(super) fn sandbox(sandbox: Sandbox, is_root: bool) -> Explanation {
     let mut change = Vec::new();
-    if in_force.starts_with("off") {
-        change.push("leave --no-sandbox out".to_owned());
-    } else if in_force.starts_with("none") {
-        change.push(
+    match sandbox.state {
+        SandboxState::Off => change.push("leave --no-sandbox out".to_owned()),
+        SandboxState::Unavailable | SandboxState::Failed => change.push(
             "a kernel with Landlock among the modules of /sys/kernel/security/lsm".to_owned(),
-        );
+        ),
+        SandboxState::InForce => {}
     }
     if is_root {
         change.push("--user USER: nothing but ports below 1024 needs root".to_owned());
     }
     Explanation {
         axis: "sandbox",
-        chosen: in_force.to_owned(),
+        chosen: sandbox.in_words,
         probed: vec![
             "it was entered, on a thread of its own".to_owned(),
             format!("the process runs {}", if is_root { "as root" } else { "without root" }),

@@ -88,7 +88,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
         chosen.tuned(no_tuned),
     ];
     // The last: what the sandbox forbids could not be looked at any more.
-    all.push(axes::sandbox(&Server::try_sandbox(&config)?, is_root_served));
+    all.push(axes::sandbox(Server::try_sandbox(&config)?, is_root_served));
     let mut out = stdout();
     // In a container, /proc/sys may be missing.
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
