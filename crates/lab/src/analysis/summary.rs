@@ -12,6 +12,14 @@ pub fn deviation(values: &[f64]) -> f64 {
     (squares / (values.len() as f64 - 1.0)).sqrt()
 }
 
+/// The coefficient of variation of all there are: their standard deviation, with n below the line, divided by their
+/// mean; 0 if all are 0, NaN of nothing.
+pub fn variation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    if mean == 0.0 { 0.0 } else { (squares / values.len() as f64).sqrt() / mean }
+}
+
 /// The median, the mean of the middle two of an even number; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -57,6 +65,8 @@ mod tests {
             assert_eq!((geometric_mean(refused), harmonic_mean(refused)), (None, None));
         }
         assert!(deviation(&[1.0]).is_nan());
+        assert_eq!(variation(&[9.0, 3.0]), 0.5);
+        assert_eq!((variation(&[5.0, 5.0]), variation(&[0.0, 0.0])), (0.0, 0.0));
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Reads the counters of Drover's own server in the window. The server writes its counters to a file at SIGUSR1
-//! (`serve --counters FILE`).
+//! Reads the counters of Drover's own server (`serve --counters FILE`). The server writes them to the file at SIGUSR1, and
+//! when it has stopped.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use super::{Instrument, Readings};
+use crate::analysis::summary::variation;
 use crate::failure::Failure;
 use crate::subject::Running;
 
@@ -36,13 +38,7 @@ impl OverflowCounters {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Failure::failed(format!("the server's counters: {what}: {error}"))
         };
-        // The file of an earlier reading is removed, so that a file means new counters.
-        match std::fs::remove_file(&self.file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(failed("cannot remove the last ones", &error));
-            }
-            _ => {}
-        }
+        forget(&self.file)?;
         if let Some(process) = Pid::from_raw(subject.process.id().cast_signed()) {
             rustix::process::kill_process(process, Signal::USR1)
                 .map_err(|error| failed("cannot ask for them", &error))?;
@@ -92,6 +88,46 @@ fn overflows(counters: &Value) -> Result<u64, Failure> {
     number.ok_or_else(|| Failure::not_measured("the server's counters have no /all/overflows"))
 }
 
+/// Removes the counters of an earlier reading, so that a file means new counters.
+///
+/// # Errors
+/// [`Failure::Failed`]: the file cannot be removed.
+pub fn forget(file: &Path) -> Result<(), Failure> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::failed(format!(
+            "the server's counters: cannot remove the last ones: {error}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// How unevenly the workers of a server that has stopped have taken connections; `None` if there is one worker only, or if
+/// the server has written no counters: another server, or one that was killed.
+///
+/// # Errors
+/// [`Failure::NotMeasured`]: the file cannot be read, or is not one of counters.
+pub fn imbalance(file: &Path) -> Result<Option<f64>, Failure> {
+    let text = match std::fs::read(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|error| format!("cannot read them: {error}")),
+    };
+    let counters = text.and_then(|text| {
+        serde_json::from_slice(&text).map_err(|error| format!("they are not JSON: {error}"))
+    });
+    let taken = counters.and_then(|counters| {
+        connections(&counters).ok_or_else(|| "they have no connections of workers".to_owned())
+    });
+    let taken =
+        taken.map_err(|why| Failure::not_measured(format!("the server's counters: {why}")))?;
+    Ok((taken.len() > 1).then(|| variation(&taken)))
+}
+
+/// The connections that each worker has accepted.
+fn connections(counters: &Value) -> Option<Vec<f64>> {
+    let workers = counters["workers"].as_array()?;
+    workers.iter().map(|worker| worker["connections"].as_f64()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -104,5 +140,25 @@ mod tests {
         for other in [json!({}), json!({ "all": { "overflows": "3" } })] {
             assert!(matches!(overflows(&other), Err(Failure::NotMeasured(_))), "{other}");
         }
+    }
+
+    #[test]
+    fn imbalance_is_that_of_the_workers_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("counters");
+        assert_eq!(imbalance(&file), Ok(None));
+        for (counters, expected) in [
+            (json!({ "workers": [{ "connections": 9 }, { "connections": 3 }] }), Some(0.5)),
+            (json!({ "workers": [{ "connections": 9 }] }), None),
+        ] {
+            std::fs::write(&file, counters.to_string()).unwrap();
+            assert_eq!(imbalance(&file), Ok(expected), "{counters}");
+        }
+        for other in ["", "{}", r#"{"workers": [{"connections": 9}, {}]}"#] {
+            std::fs::write(&file, other).unwrap();
+            assert!(matches!(imbalance(&file), Err(Failure::NotMeasured(_))), "{other}");
+        }
+        forget(&file).unwrap();
+        assert_eq!((forget(&file), imbalance(&file)), (Ok(()), Ok(None)));
     }
 }

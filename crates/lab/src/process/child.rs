@@ -339,14 +339,6 @@ impl Child {
         Err(self.failure(&format!("failed ({status})")))
     }
 
-    /// Asks the child to end, and waits a short time; then kills the child and its descendants. Returns the end of
-    /// its stderr.
-    pub fn stop(&mut self) -> String {
-        self.close_stdin();
-        self.end();
-        self.last_lines.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
-    }
-
     /// What happened to the child, and the end of its stderr.
     pub fn failure(&mut self, what: &str) -> Failure {
         // A descendant may keep stderr open.

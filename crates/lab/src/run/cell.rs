@@ -10,7 +10,7 @@ use super::Session;
 use super::metrics::{Inputs, derive, own};
 use crate::drive::{self, CommandLoad, Driven, HttpLoad, LoadDriver, Moment, Target, Warm, Window};
 use crate::failure::Failure;
-use crate::instrument::counters::OverflowCounters;
+use crate::instrument::counters::{self, OverflowCounters};
 use crate::instrument::cpu::Cpu;
 use crate::instrument::disk::DiskCounters;
 use crate::instrument::idle::Idle;
@@ -85,7 +85,7 @@ impl Session<'_> {
             root: None,
             work: work.path(),
             trace: kinds.contains(&InstrumentName::Stages).then_some(trace.as_path()),
-            counters: kinds.contains(&InstrumentName::Counters).then_some(counters.as_path()),
+            counters: &counters,
             notes_access: false,
             descriptors: self.descriptors(subject, &cell.levels),
             guest: self.options.guest.as_deref(),
@@ -224,8 +224,8 @@ impl One<'_, '_> {
         }
         drop(background);
         let subject_command = running.process.command_line().to_vec();
-        // The server completes the trace, and writes its summary, only when it ends.
-        let stderr_end = running.process.stop();
+        counters::forget(self.scene.counters).map_err(Failure::of_lab)?;
+        // The server completes the trace, and writes its last counters, only when it ends.
         drop(running);
         let trace = match self.scene.trace {
             Some(path) if path.exists() => {
@@ -240,7 +240,7 @@ impl One<'_, '_> {
             around.readings.values.extend(peaks.values());
         }
         drop(instruments);
-        if let Some(imbalance) = imbalance(&stderr_end) {
+        if let Some(imbalance) = counters::imbalance(self.scene.counters)? {
             around.readings.set("imbalance", imbalance);
         }
         self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
@@ -274,10 +274,9 @@ impl One<'_, '_> {
         } else if self.kinds.contains(&InstrumentName::IdleCounter) {
             all.push(Box::new(Idle::start(subject, subject)?));
         }
-        if let (Some(file), Some(SubjectKind::Serve(_))) =
-            (self.scene.counters, self.subject.kind())
-        {
-            all.push(Box::new(OverflowCounters::of(file.to_path_buf())));
+        let is_own_server = matches!(self.subject.kind(), Some(SubjectKind::Serve(_)));
+        if is_own_server && self.kinds.contains(&InstrumentName::Counters) {
+            all.push(Box::new(OverflowCounters::of(self.scene.counters.to_path_buf())));
         }
         let is_modelled = |(_, pool): &(String, PoolSpec)| {
             matches!(pool.disk(self.scene.levels), Ok(spec::pool::PoolDisk::Model))
@@ -409,24 +408,5 @@ fn of_instrument(failure: Failure, running: &mut Running) -> Failure {
     match running.has_ended() {
         true => failure,
         false => failure.of_lab(),
-    }
-}
-
-/// How unevenly the workers of Drover's own server have taken connections, from the end of the server's stderr.
-fn imbalance(stderr_end: &str) -> Option<f64> {
-    let (_, behind) = stderr_end.rsplit_once("(coefficient of variation ")?;
-    behind.split(')').next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn imbalance_is_read_off_the_last_words_of_a_server() {
-        let words = "INFO stopped: 9 connections; INFO by worker: connections [9, 3] (coefficient of \
-                     variation 0.50), waits [1, 2], accepts lost [0, 0]";
-        assert_eq!(imbalance(words), Some(0.5));
-        assert_eq!(imbalance("killed"), None);
     }
 }

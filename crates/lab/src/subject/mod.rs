@@ -59,8 +59,8 @@ pub struct Scene<'a> {
     pub work: &'a Path,
     /// The file for the subject's trace, if it is to write one.
     pub trace: Option<&'a Path>,
-    /// The file for the subject's counters, if it is to write them.
-    pub counters: Option<&'a Path>,
+    /// The file for the counters of Drover's own server.
+    pub counters: &'a Path,
     /// Whether accesses to files are to be recorded on the disk.
     pub notes_access: bool,
     /// The most descriptors of each process of the run, if that is more than the lab's own limit.

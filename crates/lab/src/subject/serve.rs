@@ -41,9 +41,7 @@ impl Subject for Serve<'_> {
         if let Some(trace) = scene.trace {
             unless_given("--trace", &trace.display().to_string());
         }
-        if let Some(counters) = scene.counters {
-            unless_given("--counters", &counters.display().to_string());
-        }
+        unless_given("--counters", &scene.counters.display().to_string());
         if let Some(root) = scene.root.map(|root| root.display().to_string()) {
             // With --reply-size, the server has no root.
             let is_told = |word: &String| word.starts_with("--reply-size") || *word == root;

@@ -103,7 +103,7 @@ fn on_scene<T>(act: impl FnOnce(&Scene<'_>) -> T) -> T {
         root: Some(Path::new("/srv")),
         work: folder.path(),
         trace: None,
-        counters: None,
+        counters: &folder.path().join("counters"),
         notes_access: false,
         descriptors: None,
     };
