@@ -136,9 +136,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &HeadLimits) -> Result<Option<Request<
     let fields = &mut fields[..limits.fields.min(MAX_FIELDS)];
     let mut head = httparse::Request::new(&mut []);
     match head.parse_with_uninit_headers(window, fields) {
-        Ok(httparse::Status::Complete(head_len)) => {
-            interpret(&head, &window[..head_len], limits).map(Some)
-        }
+        Ok(httparse::Status::Complete(head_len)) => interpret(&head, &window[..head_len], limits),
         Ok(httparse::Status::Partial) if line_is_too_long(window, limits) => Err(LINE_TOO_LONG),
         Ok(httparse::Status::Partial) if input.len() >= limits.head => Err(HEAD_TOO_LONG),
         Ok(httparse::Status::Partial) => Ok(None),
@@ -201,13 +199,13 @@ fn interpret<'a>(
     head: &httparse::Request<'_, 'a>,
     bytes: &'a [u8],
     limits: &HeadLimits,
-) -> Result<Request<'a>, Refusal> {
+) -> Result<Option<Request<'a>>, Refusal> {
     let method = head.method.unwrap_or_default();
     let target = head.path.unwrap_or_default().as_bytes();
     if method.len() + target.len() + REST_OF_LINE > limits.line {
         return Err(LINE_TOO_LONG);
     }
-    if has_bare_line_feed(bytes) {
+    if has_bare_line_feed(bytes, head.headers) {
         return Err(Refusal::bad("a line ends without CR"));
     }
     let method = Method::of(method);
@@ -243,7 +241,7 @@ fn interpret<'a>(
     if request.method != Method::Get {
         request.range = None;
     }
-    Ok(request)
+    Ok(Some(request))
 }
 
 impl<'a> Request<'a> {
@@ -352,22 +350,38 @@ fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
 /// Whether `host` has only the bytes of `uri-host [ ":" port ]` (RFC 3986 section 3.2.2). It may be
 /// empty. User information (`user@host`) is not allowed.
 fn is_authority(host: &[u8]) -> bool {
-    host.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+    host.iter().all(|byte| IN_AUTHORITIES[usize::from(*byte)])
 }
 
-/// Whether a line of `head` ends with LF alone. httparse takes a lone LF for a line end: RFC 9112
-/// section 2.2 allows it, and proxies differ. httparse rejects a CR without LF, so comparing the
-/// numbers of both is enough.
-fn has_bare_line_feed(head: &[u8]) -> bool {
-    count(head, b'\n') != count(head, b'\r')
-}
+/// The bytes that [`is_authority`] allows.
+const IN_AUTHORITIES: [bool; 256] = {
+    let marks = b"-._~%!$&'()*+,;=:[]";
+    let mut allowed = [false; 256];
+    let mut byte = 0;
+    while byte < allowed.len() {
+        allowed[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut mark = 0;
+    while mark < marks.len() {
+        allowed[marks[mark] as usize] = true;
+        mark += 1;
+    }
+    allowed
+};
 
-/// How often `wanted` occurs in `bytes`. The counter of a chunk is one byte, and a chunk of 255 bytes
-/// cannot overflow it. The compiler so compares 16 bytes at once, in a tenth of the time of a plain
-/// `filter` and `count`.
-fn count(bytes: &[u8], wanted: u8) -> usize {
-    let in_chunk = |chunk: &[u8]| chunk.iter().map(|byte| u8::from(*byte == wanted)).sum::<u8>();
-    bytes.chunks(255).map(|chunk| usize::from(in_chunk(chunk))).sum()
+/// Whether a line of `head`, which has these fields, ends with LF alone. httparse takes a lone LF for a line end: RFC 9112
+/// section 2.2 allows it, and proxies differ. httparse rejects a CR without LF. Lines end in front of the names of fields,
+/// at the end of the head, and before the request line where empty ones are.
+fn has_bare_line_feed(head: &[u8], fields: &[httparse::Header<'_>]) -> bool {
+    let start =
+        |field: &httparse::Header<'_>| field.name.as_ptr() as usize - head.as_ptr() as usize;
+    let ends_by_both = |at: usize| head.get(at.wrapping_sub(2)) == Some(&b'\r');
+    let before = head.iter().take_while(|byte| b"\r\n".contains(byte));
+    let lone = before.map(|byte| if *byte == b'\n' { 1 } else { -1 }).sum::<i32>();
+    lone != 0
+        || !head.ends_with(b"\r\n\r\n")
+        || !fields.iter().all(|field| ends_by_both(start(field)))
 }
 
 #[cfg(test)]
@@ -378,6 +392,21 @@ mod tests {
         match parse(input.as_bytes(), &HeadLimits::default()) {
             Ok(Some(request)) => request,
             other => panic!("{input:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_line_of_a_head_ends_with_both() {
+        let lines = ["", "", "GET / HTTP/1.0", "A:", "B: c ", "D: e", ""];
+        for (empty, fields) in [0, 1, 2].into_iter().flat_map(|it| [0, 1, 2, 3].map(|n| (it, n))) {
+            let head = [&lines[2 - empty..3], &lines[3..3 + fields], &lines[6..]].concat();
+            for lone in 0..1_u32 << head.len() {
+                let end = |line: usize| if lone >> line & 1 == 1 { "\n" } else { "\r\n" };
+                let text: String =
+                    head.iter().enumerate().flat_map(|(i, line)| [*line, end(i)]).collect();
+                let expected = if lone == 0 { 0 } else { 400 };
+                assert_eq!(verdict(&text, &HeadLimits::default()), expected, "{text:?}");
+            }
         }
     }
 

@@ -51,11 +51,20 @@ impl FilePart {
 
     /// The part as what the file backend sends; nothing if it is empty or in memory.
     pub(crate) fn left_to_backend(&self) -> Body {
-        match &self.entry.source {
-            EntrySource::File(file, _) if self.part.len() > 0 => {
-                Body::File { file: Rc::clone(file), offset: self.part.start, len: self.part.len() }
-            }
-            _ => Body::None,
+        left_to_backend(&self.entry, self.part)
+    }
+}
+
+/// All of a file as what the file backend sends; nothing if it is empty or in memory.
+pub(crate) fn whole_left_to_backend(entry: &FileEntry) -> Body {
+    left_to_backend(entry, ByteRange { start: 0, end: entry.len })
+}
+
+fn left_to_backend(entry: &FileEntry, part: ByteRange) -> Body {
+    match &entry.source {
+        EntrySource::File(file, _) if part.len() > 0 => {
+            Body::File { file: Rc::clone(file), offset: part.start, len: part.len() }
         }
+        _ => Body::None,
     }
 }

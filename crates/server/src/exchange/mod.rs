@@ -19,7 +19,7 @@ use drover_mech::fileio::ReadTimes;
 
 pub(crate) use content::{Content, FixedBody};
 pub(crate) use facts::{FactsWanted, RequestFacts};
-pub(crate) use file_part::FilePart;
+pub(crate) use file_part::{FilePart, whole_left_to_backend};
 pub(crate) use parts::RemainingParts;
 
 use crate::lookup::pending::{RequestKey, Requester};

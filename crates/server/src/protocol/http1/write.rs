@@ -10,7 +10,7 @@ use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::net::Body;
 
 use crate::SERVER;
-use crate::exchange::{Content, Exchange, FilePart, RemainingParts};
+use crate::exchange::{Content, Exchange, RemainingParts, whole_left_to_backend};
 use crate::lookup::entry::FileEntry;
 use crate::worker::clock::DateClock;
 
@@ -75,7 +75,7 @@ fn prepared_file(
     if is_usual && form.alone && usual.has_body() && out.is_empty() {
         return Body::Shared(Rc::clone(&usual.dated(clock.date(), clock.seconds())));
     }
-    let rest = || FilePart::whole(entry, 0).left_to_backend();
+    let rest = || whole_left_to_backend(entry);
     prepared(usual, rest, own, form, clock, out)
 }
 
