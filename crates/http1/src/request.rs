@@ -210,7 +210,8 @@ fn interpret<'a>(
     }
     let method = Method::of(method);
     let version = Version::from_minor(head.version);
-    let mut request = Request {
+    // Where it is returned from the beginning: a request is long to move.
+    let mut parsed = Ok(Some(Request {
         method,
         target,
         path: target,
@@ -223,25 +224,11 @@ fn interpret<'a>(
         range: None,
         accept_encoding: None,
         conditions: Conditions::default(),
-    };
-    let mut delimiters = Delimiters::default();
-    for field in head.headers.iter() {
-        if field.name.len() + field.value.len() > limits.line {
-            return Err(FIELD_TOO_LONG);
-        }
-        request.take(field.name, field.value, RequestFields::of_head(bytes), &mut delimiters)?;
+    }));
+    if let Ok(Some(request)) = &mut parsed {
+        request.take_all(head.headers, limits)?;
     }
-    request.keep_alive = delimiters.persists(version);
-    request.framing = match delimiters.stated(version)? {
-        Stated::Nothing | Stated::Length(0) => Framing::None,
-        Stated::Length(length) => Framing::Length(length),
-        Stated::Chunked => Framing::Chunked,
-    };
-    request.settle_host()?;
-    if request.method != Method::Get {
-        request.range = None;
-    }
-    Ok(Some(request))
+    parsed
 }
 
 impl<'a> Request<'a> {
@@ -264,6 +251,34 @@ impl<'a> Request<'a> {
         let method = start_line(self.head).split(|byte| *byte == b' ').next();
         // The parser accepts only tokens (RFC 9110 section 9.1), which are ASCII.
         method.and_then(|method| str::from_utf8(method).ok()).unwrap_or_default()
+    }
+
+    /// Takes the fields, and what they say together.
+    #[inline]
+    fn take_all(
+        &mut self,
+        fields: &[httparse::Header<'a>],
+        limits: &HeadLimits,
+    ) -> Result<(), Refusal> {
+        let all = RequestFields::of_head(self.head);
+        let mut delimiters = Delimiters::default();
+        for field in fields {
+            if field.name.len() + field.value.len() > limits.line {
+                return Err(FIELD_TOO_LONG);
+            }
+            self.take(field.name, field.value, all, &mut delimiters)?;
+        }
+        self.keep_alive = delimiters.persists(self.version);
+        self.framing = match delimiters.stated(self.version)? {
+            Stated::Nothing | Stated::Length(0) => Framing::None,
+            Stated::Length(length) => Framing::Length(length),
+            Stated::Chunked => Framing::Chunked,
+        };
+        self.settle_host()?;
+        if self.method != Method::Get {
+            self.range = None;
+        }
+        Ok(())
     }
 
     /// Takes one of the request's `fields`. The length of the name tells nearly all of them apart.

@@ -224,7 +224,9 @@ fn observers(
 /// handed over when it has ended.
 async fn hand_lines_over(conn: Conn<'_>, observers: &Observers) {
     while !conn.net().ending() {
-        conn.sleep_until(conn.net().now() + trace::KEPT_FOR).await;
+        // By the coarse timers: a precise sleep costs a reading of the clock in every turn.
+        conn.set_deadline(Some(trace::KEPT_FOR));
+        let _time_is_up = conn.until(|| conn.net().ending()).await;
         observers.flush();
     }
 }
@@ -272,9 +274,9 @@ fn sweep_kept_files<'n, F: Future<Output = ()>>(
     if !(0..site.count()).any(|number| site.has_files(number)) {
         return;
     }
-    // Uses the coarse timers: a precise sleep costs a clock reading in every turn.
     executor.background(|conn| async move {
         loop {
+            // By the coarse timers, as above.
             conn.set_deadline(Some(SWEEP_EVERY));
             let _time_is_up = conn.until(|| false).await;
             service.sweep(net.now());

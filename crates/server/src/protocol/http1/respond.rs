@@ -172,15 +172,17 @@ impl Http1State {
             let (connection, after) = (ConnectionField::Implied, AfterResponse::Receive);
             return Next::Decided(Taken { consumed, with_body: true, connection, after });
         }
-        let request = match request::parse(input, &service.limits.head) {
+        // By reference: a request is long.
+        let parsed = request::parse(input, &service.limits.head);
+        let request = match &parsed {
             Ok(Some(request)) => request,
             Ok(None) => return Next::Incomplete,
-            Err(refusal) => return self.refuse_unreadable(refusal, input, connection),
+            Err(refusal) => return self.refuse_unreadable(*refusal, input, connection),
         };
         if let Some(observers) = &service.observers {
-            observers.asked(&request, &mut self.exchange);
+            observers.asked(request, &mut self.exchange);
         }
-        match site.answer(&request, &mut self.exchange, net) {
+        match site.answer(request, &mut self.exchange, net) {
             Answered::Ready => {}
             Answered::Wait(open, hints) => {
                 if !hints.is_empty() {
@@ -191,7 +193,7 @@ impl Http1State {
             }
         }
         service.counters.add(Counter::Requests, 1);
-        let taken = taken(&request, input, is_last || net.stopping());
+        let taken = taken(request, input, is_last || net.stopping());
         let is_usual = taken.connection == ConnectionField::Implied
             && self.exchange.fields.is_empty()
             && self.exchange.user.is_none()
