@@ -475,6 +475,11 @@ impl<'n> Conn<'n> {
         });
     }
 
+    /// Whether the deadline has passed.
+    pub(super) fn is_late(&self) -> bool {
+        self.with(|inner, index| inner.slots[index as usize].flags.contains(Flags::TIMED_OUT))
+    }
+
     /// Sleeps until `until`, as precisely as the mechanism's time-out allows,
     /// or until the worker stops.
     pub async fn sleep_until(&self, until: Instant) {

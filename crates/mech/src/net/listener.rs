@@ -199,12 +199,18 @@ impl<'n> Listener<'n> {
         let (mut taken, mut failed) = (0, 0);
         let mut has_waited = true;
         let begin = net.now();
-        let mut looks = LOOKS.map(|after| begin + after).into_iter().peekable();
-        LOOKS.iter().for_each(|after| self.conn.set_alarm(begin + *after));
+        let mut looks = LOOKS.iter();
+        // By the coarse timers: an alarm costs a reading of the clock in every turn.
+        let set_next = |after: Option<&Duration>| {
+            let next = after.map(|after| (begin + *after).saturating_duration_since(net.now()));
+            self.conn.set_deadline(next);
+        };
+        set_next(looks.next());
         loop {
             let accepted = poll_fn(|_| {
-                if looks.next_if(|look| *look <= net.now()).is_some() {
+                if self.conn.is_late() {
                     self.look_again();
+                    set_next(looks.next());
                 }
                 let polled = self.poll_accept();
                 has_waited |= polled.is_pending();
