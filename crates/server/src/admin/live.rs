@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::{ServerFacts, WatchedServer};
 use crate::Statistics;
+use crate::status::response_times::ResponseTimes;
 use crate::status::statistics::{Counter, CounterRow};
 
 /// How often the counters are read, so that there are rates.
@@ -35,6 +36,8 @@ pub(super) struct LiveStatus {
     all: Statistics,
     /// Responses by their status, without those that there were none of.
     responses: BTreeMap<u16, u64>,
+    /// How long they took, since the server started.
+    response_times: ResponseTimes,
     pub(super) workers: Vec<LiveWorker>,
 }
 
@@ -164,6 +167,10 @@ impl LiveStatus {
             rates: samples.rates(),
             all: sum.statistics(),
             responses: counted.filter(|(_, count)| *count > 0).collect(),
+            response_times: ResponseTimes::new(
+                sum.response_times(),
+                sum.get(Counter::ResponseNanos),
+            ),
             workers: workers.map(|(worker, row)| LiveWorker::now(worker, row, samples)).collect(),
         }
     }

@@ -10,6 +10,7 @@ use drover_sys::process;
 
 use super::process::WorkerProcessFacts;
 use super::{ServerFacts, WatchedServer};
+use crate::status::response_times::bound_of;
 use crate::status::statistics::{Counter, CounterRow};
 
 /// The value of `Content-Type`.
@@ -101,6 +102,16 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
         "drover_directories_listed_total",
         "Directories that were read to make a list of them (--listing); a list may answer many requests.",
     ),
+    (
+        Counter::CacheHits,
+        "drover_cache_hits_total",
+        "Requests for files whose entry was kept, and right.",
+    ),
+    (
+        Counter::CacheMisses,
+        "drover_cache_misses_total",
+        "Requests for files that had to be looked up: by the worker, or by other threads.",
+    ),
     (Counter::FileReads, "drover_file_reads_total", "Reads of files that are not part of a send."),
     (
         Counter::ReadsAtOnce,
@@ -173,6 +184,7 @@ pub(super) fn write(server: &WatchedServer) -> String {
     for &(counter, name, help) in COUNTERS {
         out.by_worker((name, "counter", help), &rows, |row| Some(row.get(counter)));
     }
+    of_response_times(&mut out, &rows);
     of_threads(&mut out, if facts.processes { &processes } else { &[] }, &rows);
     of_processes(&mut out, &processes, facts.started_at_s);
     out.0
@@ -209,6 +221,25 @@ fn of_server(
             let labels = format_args!("{{status=\"{}\",worker=\"{worker}\"}}", status.code());
             out.sample(name, labels, row.responses(*status));
         }
+    }
+}
+
+/// How long responses took: a histogram of each worker.
+fn of_response_times(out: &mut Exposition, rows: &[CounterRow]) {
+    let name = "drover_response_seconds";
+    let help = "How long responses took, from the wait that brought the request's last byte until the kernel had taken the response's.";
+    out.metric(name, "histogram", help);
+    for (worker, row) in rows.iter().enumerate() {
+        let mut so_far = 0;
+        for (bucket, count) in row.response_times().iter().enumerate() {
+            so_far += count;
+            let le = bound_of(bucket).map_or_else(|| "+Inf".to_owned(), |le| le.to_string());
+            let labels = format_args!("_bucket{{worker=\"{worker}\",le=\"{le}\"}}");
+            out.sample(name, labels, so_far);
+        }
+        let sum = row.get(Counter::ResponseNanos) as f64 / 1e9;
+        out.sample(name, format_args!("_sum{{worker=\"{worker}\"}}"), sum);
+        out.sample(name, format_args!("_count{{worker=\"{worker}\"}}"), so_far);
     }
 }
 

@@ -195,9 +195,18 @@ impl SiteFiles {
             return other;
         }
         match self.recall(path, wanted.codings, requester, now) {
-            Ok(Some(entry)) => Lookup::Ready(entry),
-            Ok(None) => self.find(wanted, requester, context),
-            Err(check) => Lookup::Pending(check),
+            Ok(Some(entry)) => {
+                context.counters.add(Counter::CacheHits, u64::from(requester.awaited.is_none()));
+                Lookup::Ready(entry)
+            }
+            Ok(None) => {
+                context.counters.add(Counter::CacheMisses, u64::from(requester.awaited.is_none()));
+                self.find(wanted, requester, context)
+            }
+            Err(check) => {
+                context.counters.add(Counter::CacheMisses, 1);
+                Lookup::Pending(check)
+            }
         }
     }
 

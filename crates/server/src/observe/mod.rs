@@ -146,32 +146,38 @@ impl Observers {
         self.log.as_ref().is_some_and(AccessLogger::reads_response_fields)
     }
 
-    /// The bytes in the output have been sent, or never will be: all responses but one that still has parts to come have ended.
+    /// The bytes in the output have been sent, or never will be: all responses but one that still has parts to come have ended, at `at`.
     #[cold]
     pub(crate) fn ended(
         &self,
         connection: &mut ObservedConnection,
         conn: &Conn<'_>,
         sent: &io::Result<()>,
+        at: Instant,
     ) {
         let last = connection.under_way.last_mut();
         if let Some(way) = last.map(|it| &mut it.way).filter(|way| self.is_timed && way.is_file) {
             add(&mut way.reads, &conn.take_file_times());
         }
-        self.read(connection, sent.is_ok(), end_of(sent));
+        self.read(connection, sent.is_ok(), end_of(sent), at);
     }
 
     /// The connection has ended: what has not left never will.
     #[cold]
     pub(crate) fn dropped(&self, connection: &mut ObservedConnection) {
-        self.read(connection, false, "dropped");
+        self.read(connection, false, "dropped", Instant::now());
     }
 
-    fn read(&self, connection: &mut ObservedConnection, is_whole: bool, end: &'static str) {
+    fn read(
+        &self,
+        connection: &mut ObservedConnection,
+        is_whole: bool,
+        end: &'static str,
+        at: Instant,
+    ) {
         if connection.under_way.is_empty() || !self.reads_ends() {
             return;
         }
-        let at = Instant::now();
         if is_whole {
             connection.took(at);
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use drover_mech::net::{Conn, Net, Progress};
 use tracing::warn;
 
+use super::response_start::ResponseStart;
 use super::{WorkerService, http1};
 use crate::lookup::pending::{PendingAnswer, RequestKey, Requester};
 use crate::observe::{ObservedConnection, Observers};
@@ -24,6 +25,8 @@ pub(crate) struct ServedConnection<'w> {
     pub(crate) service: &'w WorkerService<'w>,
     /// What some ask for; an idle connection of which nobody asks anything is small.
     known: Option<Box<KnownConnection>>,
+    /// When the request was here whose response is not over in the turn of the request.
+    start: ResponseStart,
     /// Whether the coroutine has ended by itself. Otherwise the end of the grace, or a want of memory, has cut what is left
     /// in the buffers.
     finished: Cell<bool>,
@@ -46,8 +49,13 @@ pub(crate) fn serve<'w>(
     service: &'w WorkerService<'w>,
 ) -> impl Future<Output = ()> + use<'w> {
     service.counters.add(Counter::Connections, 1);
-    let mut connection =
-        ServedConnection { conn, service, known: None, finished: Cell::new(false) };
+    let mut connection = ServedConnection {
+        conn,
+        service,
+        known: None,
+        start: ResponseStart::default(),
+        finished: Cell::new(false),
+    };
     async move {
         let mut client = None;
         if service.limits.proxies.is_some() {
@@ -147,19 +155,42 @@ impl ServedConnection<'_> {
         }
     }
 
-    /// Records how far a response came in one step. `Some`: it is complete, and this many bytes lie in the
-    /// input.
-    pub(super) fn over(&self, progress: Progress) -> io::Result<Option<usize>> {
+    /// Records how far the responses in the output came in one step, of which so many are `whole`. `Some`: all are sent, and this
+    /// many bytes lie in the input.
+    pub(super) fn over(&self, progress: Progress, whole: u32) -> io::Result<Option<usize>> {
         let Progress { sent, done, input } = progress;
         self.service.counters.add(Counter::BytesSent, sent);
         if matches!(done, Ok(false)) {
-            if sent > 0 {
-                self.observe(|_, known| known.took(Instant::now()));
-            }
+            self.is_left(sent, whole);
             return Ok(None);
         }
-        self.ended(done.map(drop))?;
+        self.ended(done.map(drop), whole)?;
         Ok(Some(input))
+    }
+
+    /// The last response of a step goes on; those before it are over by now, or nearly.
+    #[cold]
+    fn is_left(&self, sent: u64, whole: u32) {
+        if sent > 0 {
+            self.observe(|_, known| known.took(Instant::now()));
+        }
+        if whole > 1 {
+            self.time(whole - 1, Instant::now());
+        }
+        self.keep_start();
+    }
+
+    /// The request that is being answered goes on beyond this turn.
+    pub(super) fn keep_start(&self) {
+        self.start.keep(self.conn.net().now().saturating_duration_since(self.service.epoch));
+    }
+
+    /// So many responses are over.
+    #[inline]
+    fn time(&self, responses: u32, at: Instant) {
+        let start = || self.conn.net().now();
+        let nanos = self.start.until(at, self.service.epoch, start);
+        self.service.counters.response_times(nanos, responses);
     }
 
     /// Sends the rest of a response, and counts its bytes as they leave.
@@ -170,16 +201,27 @@ impl ServedConnection<'_> {
         })
     }
 
-    /// Records how the sending of a response has ended.
+    /// Records how the sending of the output has ended, and with it so many responses, if it is sent.
     #[inline]
-    pub(super) fn ended(&self, sent: io::Result<()>) -> io::Result<()> {
-        if sent.is_err() || self.known.is_some() { self.take_down(sent) } else { Ok(()) }
+    pub(super) fn ended(&self, sent: io::Result<()>, responses: u32) -> io::Result<()> {
+        let is_shown = sent.is_err() || self.known.is_some();
+        if responses == 0 && !is_shown {
+            return Ok(());
+        }
+        let at = Instant::now();
+        if is_shown {
+            self.take_down(sent, at)?;
+        }
+        if responses > 0 {
+            self.time(responses, at);
+        }
+        Ok(())
     }
 
     /// Shows the ends of responses to those who observe; the server's own log has a failure that is not the client's.
     #[cold]
-    fn take_down(&self, sent: io::Result<()>) -> io::Result<()> {
-        self.observe(|observers, known| observers.ended(known, &self.conn, &sent));
+    fn take_down(&self, sent: io::Result<()>, at: Instant) -> io::Result<()> {
+        self.observe(|observers, known| observers.ended(known, &self.conn, &sent, at));
         if let Err(error) = &sent {
             self.complain(error);
         }

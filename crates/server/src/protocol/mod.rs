@@ -6,6 +6,7 @@
 pub(crate) mod addresses;
 pub(crate) mod connection;
 pub(crate) mod http1;
+mod response_start;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct WorkerService<'w> {
     pub(crate) observers: Option<Box<Observers>>,
     /// Whether somebody asks whose a connection is.
     has_users: bool,
+    /// When it has begun.
+    epoch: Instant,
 }
 
 impl<'w> WorkerService<'w> {
@@ -65,7 +68,8 @@ impl<'w> WorkerService<'w> {
         observers: Option<Box<Observers>>,
     ) -> WorkerService<'w> {
         let has_users = (0..site.count()).any(|number| site.has_users(number));
-        WorkerService { site, http1: Http1::default(), counters, limits, observers, has_users }
+        let (http1, epoch) = (Http1::default(), Instant::now());
+        WorkerService { site, http1, counters, limits, observers, has_users, epoch }
     }
 
     /// Closes kept files that no request has used.

@@ -2,4 +2,5 @@
 
 pub(crate) mod counters;
 pub(crate) mod history;
+pub(crate) mod response_times;
 pub(crate) mod statistics;

@@ -13,6 +13,8 @@ use drover_sys::process;
 use drover_sys::shared_counters::{SharedTable, TableRow};
 use serde::Serialize;
 
+use super::response_times::{BUCKETS, bucket_of};
+
 /// The counters of a worker.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
@@ -23,6 +25,10 @@ pub(crate) enum Counter {
     BytesSent,
     OpenedElsewhere,
     DirectoriesListed,
+    /// Requests for files whose entry was kept, and right.
+    CacheHits,
+    /// Requests for files that had to be looked up.
+    CacheMisses,
     NoatimeRefused,
     FileReads,
     ReadsAtOnce,
@@ -50,6 +56,8 @@ pub(crate) enum Counter {
     ShortSends,
     /// Waits of a listener after which there was a connection, counted only where somebody watches.
     AcceptBatches,
+    /// How long the responses took together that were sent to their end, in nanoseconds.
+    ResponseNanos,
     /// Responses by status, from 200 to 599: the first of [`STATUSES`] counters in a row.
     Responses,
 }
@@ -58,8 +66,11 @@ pub(crate) enum Counter {
 const FIRST_STATUS: usize = 200;
 const STATUSES: usize = 400;
 
+/// Responses by how long they took: the first of [`BUCKETS`] counters in a row.
+const FIRST_TIME: usize = Counter::Responses as usize + STATUSES;
+
 /// How many counters a worker has.
-const COUNTS: usize = Counter::Responses as usize + STATUSES;
+const COUNTS: usize = FIRST_TIME + BUCKETS;
 
 /// Where the responses with a status are counted.
 fn place_of(status: Status) -> usize {
@@ -151,6 +162,11 @@ impl CounterRow {
         self.0[first..first + 100].iter().sum()
     }
 
+    /// How many responses took so long, by buckets.
+    pub(crate) fn response_times(&self) -> &[u64] {
+        &self.0[FIRST_TIME..]
+    }
+
     /// How many connections are open. Those of a process that was killed count as open until
     /// [`CounterTable::close_all`].
     pub(crate) fn open(&self) -> u64 {
@@ -175,6 +191,8 @@ impl CounterRow {
             bytes_sent: self.get(Counter::BytesSent),
             opened_elsewhere: self.get(Counter::OpenedElsewhere),
             directories_listed: self.get(Counter::DirectoriesListed),
+            cache_hits: self.get(Counter::CacheHits),
+            cache_misses: self.get(Counter::CacheMisses),
             noatime_refused: self.get(Counter::NoatimeRefused),
             file_reads: self.get(Counter::FileReads),
             reads_at_once: self.get(Counter::ReadsAtOnce),
@@ -231,6 +249,15 @@ impl WorkerCounters {
     pub(crate) fn response(&self, status: Status) {
         let responses = &self.0[place_of(status)];
         responses.store(responses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// So many responses took so long.
+    #[inline]
+    pub(crate) fn response_times(&self, nanos: u64, responses: u32) {
+        let of_bucket = &self.0[FIRST_TIME + bucket_of(nanos)];
+        of_bucket
+            .store(of_bucket.load(Ordering::Relaxed) + u64::from(responses), Ordering::Relaxed);
+        self.add(Counter::ResponseNanos, nanos * u64::from(responses));
     }
 
     fn get(&self, what: Counter) -> u64 {
@@ -344,6 +371,10 @@ pub struct Statistics {
     pub opened_elsewhere: u64,
     /// Directories that were read to make a list of them (`--listing`); a list may answer many requests.
     pub directories_listed: u64,
+    /// Requests for files whose entry was kept, and right.
+    pub cache_hits: u64,
+    /// Requests for files that had to be looked up: by the worker, or by other threads.
+    pub cache_misses: u64,
     /// Files whose access time is updated although it should not be: the kernel refuses O_NOATIME for
     /// files of another user.
     pub noatime_refused: u64,

@@ -45,7 +45,7 @@ impl Exposition {
                 let is_total = name.ends_with("_total");
                 match kind {
                     "counter" if is_total => {}
-                    "gauge" if !is_total => {}
+                    "gauge" | "histogram" if !is_total => {}
                     _ => return fault("a type that does not go with the name"),
                 }
                 if helped != name || found.types.insert(name.into(), kind.into()).is_some() {
@@ -55,7 +55,13 @@ impl Exposition {
                 return fault("a comment");
             } else {
                 let (name, labels, value) = sample(line)?;
-                if name != current || !found.types.contains_key(&name) {
+                let is_part = |suffix| name.strip_suffix(suffix) == Some(&current);
+                let is_of_histogram = found.types.get(&current).is_some_and(|it| it == "histogram");
+                let is_current = match is_of_histogram {
+                    true => ["_bucket", "_sum", "_count"].into_iter().any(is_part),
+                    false => name == current,
+                };
+                if !is_current || !found.types.contains_key(&current) {
                     return fault("a sample without the type of its metric before it");
                 }
                 if value < 0.0 || found.samples.insert((name, labels), value).is_some() {

@@ -65,15 +65,19 @@ const PROCESSES: &[&str] = &["--workers", "2", "--processes"];
 fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
     let site = Site::new();
     site.file("a", "hello");
+    site.sparse("large", 1 << 20);
+    let parts = "Range: bytes=0-399999,500000-899999";
     on_every_mechanism(|mechanism| {
         for workers in [THREADS, PROCESSES] {
             let flags = [&["--dispatch", mechanism.name], workers].concat();
             let (server, admin) = watched(&site, &flags);
             let mut bytes = 0;
-            for (path, status, count) in [("/a", 200, 5), ("/none", 404, 2)] {
+            for (path, field, status, count) in
+                [("/a", "A: b", 200, 4), ("/none", "A: b", 404, 2), ("/large", parts, 206, 1)]
+            {
                 for _ in 0..count {
                     let mut client = server.connect();
-                    client.send(request("GET", path, &["Connection: close"]));
+                    client.send(request("GET", path, &["Connection: close", field]));
                     let reply = client.reply().is(status);
                     bytes += reply.lines.iter().map(|line| line.len() + 2).sum::<usize>() + 2;
                     bytes += reply.body.len();
@@ -84,11 +88,19 @@ fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
             let sum = |name, labels: &[(&str, &str)]| found.sum(name, labels);
             assert_eq!(sum("drover_requests_total", &[]), 7.0, "{flags:?}");
             assert_eq!(sum("drover_responses_total", &[]), 7.0, "{flags:?}");
-            assert_eq!(sum("drover_responses_total", &[("status", "200")]), 5.0, "{flags:?}");
+            assert_eq!(sum("drover_responses_total", &[("status", "200")]), 4.0, "{flags:?}");
+            assert_eq!(sum("drover_responses_total", &[("status", "206")]), 1.0, "{flags:?}");
             assert_eq!(sum("drover_responses_total", &[("status", "404")]), 2.0, "{flags:?}");
             assert_eq!(sum("drover_connections_accepted_total", &[]), 7.0, "{flags:?}");
             assert_eq!(sum("drover_connections_closed_total", &[]), 7.0, "{flags:?}");
             assert_eq!(sum("drover_sent_bytes_total", &[]), bytes as f64, "{flags:?}");
+            // Of each response once: also of one that waits for its file, and of one that has parts.
+            assert_eq!(sum("drover_response_seconds_count", &[]), 7.0, "{flags:?}");
+            assert_eq!(sum("drover_response_seconds_bucket", &[("le", "+Inf")]), 7.0, "{flags:?}");
+            assert!(sum("drover_response_seconds_sum", &[]) > 0.0, "{flags:?}");
+            let looked_up =
+                sum("drover_cache_hits_total", &[]) + sum("drover_cache_misses_total", &[]);
+            assert_eq!(looked_up, 7.0, "{flags:?}");
             let batches = sum("drover_accept_batches_total", &[]);
             assert!((1.0..=7.0).contains(&batches), "{flags:?}: {batches} batches");
             // A worker tells of these before its next wait. How many there are is the mechanism's to say: one that merges

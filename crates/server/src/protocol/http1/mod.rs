@@ -33,16 +33,17 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
         // What the first request in the input waits for.
         let mut awaited: Option<Rc<PendingAnswer>> = None;
         let refusal = loop {
-            let ((has_responses, step), progress) =
+            let ((responses, step), progress) =
                 connection.conn.respond(|io| respond::respond(connection, io, awaited.take()));
-            begun &= !has_responses;
-            let input = match connection.over(progress)? {
+            begun &= responses == 0;
+            let has_parts = matches!(step, ConnectionStep::SendParts(..));
+            let input = match connection.over(progress, responses - u32::from(has_parts))? {
                 Some(input) => input,
                 None => {
                     // The deadline of a request ends with its head.
                     connection.conn.set_deadline(connection.service.limits.time_outs.idle);
                     let sent = connection.flush().await;
-                    connection.ended(sent)?;
+                    connection.ended(sent, u32::from(!has_parts))?;
                     connection.conn.input_len()
                 }
             };
@@ -50,6 +51,7 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
                 ConnectionStep::Send(after) => after,
                 ConnectionStep::LookAgain => continue,
                 ConnectionStep::Wait(open) => {
+                    connection.keep_start();
                     connection.conn.set_deadline(connection.service.limits.time_outs.open);
                     let open = awaited.insert(open);
                     match connection.conn.until(|| open.is_done()).await {
@@ -62,6 +64,7 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
                 }
                 // Few responses have parts: what these need is apart, so that every connection is smaller.
                 ConnectionStep::SendParts(parts, after) => {
+                    connection.keep_start();
                     match Box::pin(send_parts(connection, parts, after)).await? {
                         true => continue,
                         false => return Ok(()),
@@ -113,10 +116,10 @@ async fn send_parts(
         let progress;
         (is_over, progress) =
             connection.conn.respond(|io| respond::go_on(connection, &mut parts, io));
-        if connection.over(progress)?.is_none() {
+        if connection.over(progress, u32::from(is_over))?.is_none() {
             connection.conn.set_deadline(connection.service.limits.time_outs.idle);
             let sent = connection.flush().await;
-            connection.ended(sent)?;
+            connection.ended(sent, u32::from(is_over))?;
         }
     }
     match after {
@@ -142,9 +145,9 @@ fn refuse(
         connection.conn.set_deadline(Some(LINGER));
         let ((), progress) =
             connection.conn.respond(|io| (respond::refuse(connection, *refusal, io), ()));
-        if connection.over(progress)?.is_none() {
+        if connection.over(progress, 1)?.is_none() {
             let sent = connection.flush().await;
-            connection.ended(sent)?;
+            connection.ended(sent, 1)?;
         }
         connection.linger().await
     }

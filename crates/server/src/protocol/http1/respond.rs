@@ -105,19 +105,19 @@ impl Http1 {
 }
 
 /// Writes the responses to the complete requests in the input, as far as one send can carry them. The first request may have waited
-/// for something, `awaited`. Returns whether there is a response.
+/// for something, `awaited`. Returns how many responses there are.
 pub(super) fn respond(
     connection: &ServedConnection<'_>,
     io: Io<'_>,
     awaited: Option<Rc<PendingAnswer>>,
-) -> (Answer, (bool, ConnectionStep)) {
+) -> (Answer, (u32, ConnectionStep)) {
     let Io { input, output } = io;
     let service = connection.service;
     let http1 = &mut *service.http1.0.borrow_mut();
     let site = &mut *service.site.state.borrow_mut();
     site.clock.tick(connection.conn.net().now());
     let mut awaited = awaited;
-    let mut has_responses = false;
+    let mut responses = 0;
     let mut consumed = 0;
     while consumed < input.len() {
         http1.exchange.begin(connection.requester(awaited.take()), connection.client());
@@ -127,11 +127,11 @@ pub(super) fn respond(
             Next::Waiting(open) => {
                 http1.exchange.let_go();
                 let answer = Answer { consumed, body: Body::None, expects_input: false };
-                return (answer, (has_responses, ConnectionStep::Wait(open)));
+                return (answer, (responses, ConnectionStep::Wait(open)));
             }
         };
         consumed += taken.consumed;
-        has_responses = true;
+        responses += 1;
         let is_alone = consumed == input.len();
         let following = finish(&mut http1.exchange, &taken, is_alone, connection, site, output);
         let Following { body, parts, .. } = following;
@@ -147,10 +147,10 @@ pub(super) fn respond(
             _ if expects_more && !is_alone => (ConnectionStep::LookAgain, false),
             _ => (ConnectionStep::Send(taken.after), taken.after.persists()),
         };
-        return (Answer { consumed, body, expects_input }, (has_responses, step));
+        return (Answer { consumed, body, expects_input }, (responses, step));
     }
     let answer = Answer { consumed, body: Body::None, expects_input: true };
-    (answer, (has_responses, ConnectionStep::Send(AfterResponse::Receive)))
+    (answer, (responses, ConnectionStep::Send(AfterResponse::Receive)))
 }
 
 impl Http1State {
@@ -169,6 +169,7 @@ impl Http1State {
             && let Some(consumed) = self.repeated.answer(input, net.now(), &mut self.exchange)
         {
             service.counters.add(Counter::Requests, 1);
+            service.counters.add(Counter::CacheHits, 1);
             let (connection, after) = (ConnectionField::Implied, AfterResponse::Receive);
             return Next::Decided(Taken { consumed, with_body: true, connection, after });
         }
