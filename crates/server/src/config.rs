@@ -22,13 +22,12 @@ use drover_sys::socket::ListenOptions;
 use drover_sys::unix_listener::UnixListener;
 use drover_usage::UsageError;
 
-#[cfg(doc)]
-use crate::Supervisor;
 use crate::access_log::AccessLog;
 use crate::auth::Auth;
 use crate::budget::{MemoryBudget, MemoryUse};
 use crate::hosts::{HostPattern, HostTable};
 use crate::lookup::listings::Listings;
+use crate::lookup::revalidate::{Revalidate, RootWatch};
 use crate::proxies::Proxies;
 use crate::rules::{Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 
@@ -194,7 +193,7 @@ pub struct Config {
     pub memory: MemoryBudget,
     /// How often a kept file is compared with the file system.
     pub revalidate: Revalidate,
-    /// Threads that serve; or processes, under a [`Supervisor`].
+    /// Threads that serve; or processes, under a [`Supervisor`](crate::Supervisor).
     pub workers: NonZeroUsize,
     /// Whether each worker stays on a processor of its own.
     pub pin: bool,
@@ -249,30 +248,6 @@ pub struct Config {
     pub root_watch: RootWatch,
 }
 
-/// Who is told when the path of a root leads to another directory that the sandbox keeps from a worker: in a worker process the
-/// supervisor, which opens it and starts other workers. The default is told nothing.
-#[derive(Clone, Default)]
-pub struct RootWatch(Option<Arc<dyn Fn() + Send + Sync>>);
-
-impl RootWatch {
-    /// `tell` is called.
-    pub(crate) fn new(tell: impl Fn() + Send + Sync + 'static) -> RootWatch {
-        RootWatch(Some(Arc::new(tell)))
-    }
-
-    /// Tells that a root is out of reach; `false`: there is nobody to tell.
-    pub(crate) fn tell(&self) -> bool {
-        self.0.iter().for_each(|tell| tell());
-        self.0.is_some()
-    }
-}
-
-impl std::fmt::Debug for RootWatch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("RootWatch").field(&self.0.is_some()).finish()
-    }
-}
-
 /// Where to listen: at every address of a name, or at a path.
 #[derive(Clone, Debug)]
 pub struct Listen {
@@ -296,22 +271,6 @@ impl Listen {
 impl From<SocketAddr> for Listen {
     fn from(address: SocketAddr) -> Listen {
         Listen { name: address.to_string(), addresses: vec![address], unix: None }
-    }
-}
-
-/// How long a kept file is served without a look whether its name still leads to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Revalidate {
-    /// For a file that is not watched.
-    pub after: Duration,
-    /// For a file that is watched by inotify(7), which reports a change at once; `None`: files are not
-    /// watched.
-    pub watched_after: Option<Duration>,
-}
-
-impl Default for Revalidate {
-    fn default() -> Revalidate {
-        Revalidate { after: Duration::from_secs(1), watched_after: None }
     }
 }
 

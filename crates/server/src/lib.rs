@@ -1,7 +1,7 @@
 //! A web server for static files, or for one fixed body, over any dispatch mechanism.
 //!
-//! It is a server for experiments: every mechanism, accept strategy and file backend is an option of
-//! [`Config`]. It has no TLS, no HTTP/2, no virtual hosts, and runs no programs for a request.
+//! Every mechanism, accept strategy and file backend is an option of [`Config`]. It speaks HTTP/1.1, and runs no programs for
+//! a request.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -31,12 +31,12 @@
 //! the configuration is reloaded (`reload.rs`), others succeed them; another program may succeed the server (`succession/`).
 //! `listen/` binds the addresses of the [`Config`].
 //!
-//! A worker runs one coroutine per connection (`worker/connection.rs`). The coroutine passes what it has
-//! received to the worker's site (`respond/site.rs`), which looks files up (`lookup/`) and writes
-//! responses (`respond/response.rs`). Other threads open the files that may need a disk
-//! (`lookup/pending.rs`). An open file is a `FileEntry` (`lookup/entry.rs`) in the worker's cache
-//! (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`). Lists of directories are made by threads of
-//! their own, once for all workers (`lookup/listings/`).
+//! A worker runs one coroutine per connection (`protocol/connection.rs`), which speaks a protocol (`protocol/http1/`). The protocol
+//! reads a request, and the worker's site decides the exchange (`exchange/`, `respond/answer.rs`): it looks files up (`lookup/`), and says
+//! what the response has. The protocol writes that, and whoever observes (`observe/`) reads the exchange at its end.
+//! Other threads open the files that may need a disk (`lookup/pending.rs`). An open file is a `FileEntry` (`lookup/entry.rs`)
+//! in the worker's cache (`lookup/cache.rs`); with `--revalidate inotify` it is watched (`lookup/watch.rs`). Lists of directories
+//! are made by threads of their own, once for all workers (`lookup/listings/`).
 //!
 //! Before it accepts, a worker process gives up what serving does not need (`sandbox/`); what it writes has been opened by its
 //! supervisor (`output_files.rs`).
@@ -55,6 +55,7 @@ mod access_log;
 mod admin;
 mod auth;
 mod budget;
+mod clock;
 mod config;
 mod crew;
 mod exchange;
@@ -87,11 +88,10 @@ mod worker;
 pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
 pub use auth::Auth;
 pub use budget::{MemoryBudget, MemoryUse};
-pub use config::{
-    Config, ContentSource, HostSite, Listen, Revalidate, RootWatch, STAT_THREADS, SiteSettings,
-};
+pub use config::{Config, ContentSource, HostSite, Listen, STAT_THREADS, SiteSettings};
 pub use hosts::HostPattern;
 pub use lookup::listings::{Listings, page::escape_html};
+pub use lookup::revalidate::{Revalidate, RootWatch};
 pub use private_files::refuse_served;
 pub use proxies::Proxies;
 pub use proxies::forwarded::ForwardedField;

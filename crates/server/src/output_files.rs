@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use drover_sys::process::OrdinaryUser;
+use drover_sys::process::{OrdinaryUser, with_rights_of};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -120,20 +120,6 @@ pub(crate) fn open(
 ) -> io::Result<File> {
     let starter = rustix::process::geteuid().as_raw();
     with_rights_of(user, || open_here(path, options, starter))
-}
-
-/// Does something to files with the rights of `user`, if there is one and this process could be that user.
-///
-/// # Errors
-/// Those of `work`, and of starting a thread.
-pub(crate) fn with_rights_of<R: Send>(
-    user: Option<&OrdinaryUser>,
-    work: impl FnOnce() -> io::Result<R> + Send,
-) -> io::Result<R> {
-    match user {
-        Some(user) => user.try_out(work)?,
-        None => work(),
-    }
 }
 
 /// `starter`: the user of this process.

@@ -12,9 +12,9 @@ use tracing::warn;
 use super::live::{CounterSamples, LiveStatus, SAMPLE_EVERY};
 use super::{WatchedServer, metrics, page};
 use crate::SERVER;
+use crate::clock::{DateClock, Throttle};
 use crate::hosts::{AllowedHosts, HostPattern, nameable};
 use crate::log::json_text;
-use crate::worker::clock::{DateClock, Throttle};
 
 /// The longest request head and target. The input buffer has the length of the longest head.
 pub(super) const LIMITS: HeadLimits = HeadLimits { line: 1024, head: 8 * 1024, fields: 100 };

@@ -1,7 +1,7 @@
 //! The listener for those who watch a server (`--admin`): its health, its counters for Prometheus, and a live page.
 //!
 //! It is a process of its own (`process.rs`), in the sandbox of the workers, since it reads what clients send; the
-//! supervisor starts it, and another one if it dies (`keeper.rs`). It reads the counters that the workers share. So it
+//! supervisor starts it, and another one if it dies (`supervisor/admin_keeper.rs`). It reads the counters that the workers share. So it
 //! takes nothing from the workers but a processor for a moment, and what is asked here is
 //! not counted there. It is bounded: [`CONNECTIONS`] at a time, short heads, time-outs for all that a client does. When there
 //! are as many, those that have sent and taken nothing for longest are closed for new ones.
@@ -30,7 +30,6 @@ use crate::listen::bind::{bind_name, those_at};
 use crate::status::history::CounterHistory;
 
 mod exchange;
-pub(crate) mod keeper;
 mod live;
 mod metrics;
 mod page;
@@ -64,7 +63,7 @@ impl WatchedServer {
 
 /// What does not change as long as a server runs, except by a reload of its configuration.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct ServerFacts {
+pub(crate) struct ServerFacts {
     version: String,
     /// The name of the dispatch mechanism.
     dispatch: String,
@@ -107,16 +106,29 @@ impl ServerFacts {
             last_reload_refused: None,
         }
     }
+
+    /// The server has reloaded its configuration, and is one of `config` now.
+    pub(crate) fn reload(&mut self, config: &Config) {
+        let now = ServerFacts::of(config, self.processes, &[]);
+        let (reloads, started_at_s) = (self.reloads + 1, self.started_at_s);
+        let addresses = std::mem::take(&mut self.addresses);
+        *self = ServerFacts { reloads, started_at_s, addresses, ..now };
+    }
+
+    /// The server could not reload its configuration.
+    pub(crate) fn refuse_reload(&mut self, reason: &anyhow::Error) {
+        self.last_reload_refused = Some(crate::json_messages::short(&format!("{reason:#}")));
+    }
 }
 
 /// The listener before it is started: its addresses are bound, and connections wait.
 #[derive(Debug)]
 pub(crate) struct BoundAdmin {
-    addresses: Vec<SocketAddr>,
-    sockets: Vec<Arc<OwnedFd>>,
-    facts: ServerFacts,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) sockets: Vec<Arc<OwnedFd>>,
+    pub(crate) facts: ServerFacts,
     /// The hosts that requests may name, by [`HostPattern`]'s text.
-    hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
 }
 
 impl BoundAdmin {

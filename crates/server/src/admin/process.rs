@@ -30,21 +30,21 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct AdminInheritance {
     /// The socket to the supervisor.
-    pub(super) control: RawFd,
+    pub(crate) control: RawFd,
     /// What it listens with.
-    pub(super) sockets: Vec<RawFd>,
-    pub(super) facts: ServerFacts,
+    pub(crate) sockets: Vec<RawFd>,
+    pub(crate) facts: ServerFacts,
     /// The hosts that requests may name.
-    pub(super) hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
     /// Counters of workers that have ended, added up, if there are any.
-    pub(super) ended: Option<RawFd>,
+    pub(crate) ended: Option<RawFd>,
     /// The counters of each set of workers by its number; the last ones serve.
-    pub(super) tables: Vec<(usize, RawFd)>,
+    pub(crate) tables: Vec<(usize, RawFd)>,
 }
 
 /// What the process is told.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) enum ToAdmin {
+pub(crate) enum ToAdmin {
     /// Workers of this number serve from now on; with the descriptor of their counters.
     Succeeded(usize),
     /// All workers of this number have ended.

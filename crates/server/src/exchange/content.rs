@@ -10,8 +10,8 @@ use drover_mech::net::SharedBytes;
 use super::file_part::FilePart;
 use super::parts::RemainingParts;
 use crate::SERVER;
+use crate::clock::DateClock;
 use crate::lookup::entry::FileEntry;
-use crate::worker::clock::DateClock;
 
 /// What follows the fields of a response.
 #[derive(Default)]

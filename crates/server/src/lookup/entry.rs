@@ -16,9 +16,9 @@ use drover_mech::files::served::{FileSystem, ServedFile};
 use drover_sys::reserve;
 
 use crate::SERVER;
+use crate::clock::DateClock;
 use crate::lookup::watch::WatchedPath;
 use crate::rules::{AddedFields, EtagSource};
-use crate::worker::clock::DateClock;
 
 /// One open file with everything a response says of it.
 pub(crate) struct FileEntry {

@@ -28,6 +28,7 @@ use drover_mech::files::root::{Cause, FileKind, OpenFile, OpenOptions, Root};
 use drover_mech::net::Net;
 use tracing::{info, warn};
 
+use crate::clock::{DateClock, Throttle};
 use crate::lookup::candidates::NameOptions;
 use crate::lookup::entry::{EntryContext, EntrySource, FileEntry};
 use crate::lookup::kept::KeptFiles;
@@ -36,11 +37,10 @@ use crate::lookup::listings::{FoundListing, SiteListings};
 use crate::lookup::pending::{
     LookupOutcome, MISSING, PendingAnswer, PendingOpens, PendingOutcome, Requester,
 };
+use crate::lookup::revalidate::{Revalidate, RootWatch};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
 use crate::rules::{AddedFields, Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
-use crate::worker::clock::{DateClock, Throttle};
-use crate::{Revalidate, RootWatch};
 
 mod find;
 mod fresh;

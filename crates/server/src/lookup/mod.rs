@@ -7,4 +7,6 @@ pub(crate) mod files;
 pub(crate) mod kept;
 pub mod listings;
 pub(crate) mod pending;
+pub(crate) mod revalidate;
+
 pub(crate) mod watch;

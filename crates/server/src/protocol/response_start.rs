@@ -17,7 +17,7 @@ impl ResponseStart {
     /// Keeps `at`, a time since the worker has begun, if there is no earlier one.
     pub(super) fn keep(&self, at: Duration) {
         if self.0.get() == [0; 3] {
-            let units = (at.as_nanos() as u64 / UNIT & MASK).max(1);
+            let units = ((at.as_nanos() as u64 / UNIT) & MASK).max(1);
             self.0.set([units as u16, (units >> 16) as u16, (units >> 32) as u16]);
         }
     }

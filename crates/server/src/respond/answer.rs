@@ -7,6 +7,7 @@ use drover_http1::{FieldList, Method, Refusal, Request, Status, Version};
 use drover_mech::net::Net;
 
 use crate::auth::AuthOutcome;
+use crate::clock::DateClock;
 use crate::exchange::{Content, Exchange};
 use crate::lookup::files::{Lookup, LookupContext, SiteFiles, WantedFile};
 use crate::lookup::listings::form::WantedList;
@@ -14,7 +15,6 @@ use crate::lookup::pending::PendingAnswer;
 use crate::respond::response::refused_method;
 use crate::respond::sites::{ServedSite, ServedSites, SiteContent};
 use crate::status::statistics::WorkerCounters;
-use crate::worker::clock::DateClock;
 
 /// To a request for a host that no site is for (RFC 9110 section 15.5.20).
 const UNKNOWN_HOST: Refusal =

@@ -12,12 +12,12 @@ use drover_sys::process::give_back_memory;
 use tracing::warn;
 
 use crate::auth::VerifiedTags;
+use crate::clock::Throttle;
 use crate::lookup::files::{LookupContext, SiteFiles};
 #[cfg(doc)]
 use crate::lookup::kept::KeptFiles;
 use crate::lookup::watch::Watcher;
 use crate::respond::answer::SiteState;
-use crate::worker::clock::Throttle;
 
 /// A worker's sites.
 pub(crate) struct Site<'w> {

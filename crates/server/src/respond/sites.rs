@@ -11,6 +11,7 @@ use drover_mech::files::root::{ListedNames, OpenOptions};
 use drover_mech::net::Net;
 
 use crate::auth::Authenticator;
+use crate::clock::DateClock;
 use crate::config::{Config, ContentSource, SiteSettings};
 use crate::exchange::FixedBody;
 use crate::hosts::{HostTable, cannot_be_rebound};
@@ -19,7 +20,6 @@ use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::lookup::kept::KeptFiles;
 use crate::lookup::listings::{ListOptions, Listings, SiteListings};
 use crate::rules::{Cors, EtagSource};
-use crate::worker::clock::DateClock;
 
 /// Bodies up to this length that are not kept are read and sent with their head by one call when the
 /// user names no file backend. A read of 1 KiB costs less than the second call that lends

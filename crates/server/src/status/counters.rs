@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use drover_sys::process::OrdinaryUser;
+use drover_sys::process::{OrdinaryUser, with_rights_of};
 use rustix::fs::OFlags;
 use serde::Serialize;
 use tracing::{info, warn};
 
 use crate::Statistics;
 use crate::WorkerStatistics;
-use crate::output_files::with_rights_of;
 use crate::status::history::CounterHistory;
 
 /// The file's contents.

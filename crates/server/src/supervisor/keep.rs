@@ -22,12 +22,12 @@ use drover_sys::process::give_back_memory;
 use drover_sys::socket::Address;
 use tracing::{error, info};
 
+use super::admin_keeper::AdminKeeper;
 use super::child::ChildEvent;
 use super::messages::FromWorker;
 use super::process_crew::{CrewListeners, Message, ProcessCrew};
 use super::service_manager::ServiceManager;
 use crate::admin::BoundAdmin;
-use crate::admin::keeper::AdminKeeper;
 use crate::admin::process::FromAdmin;
 use crate::config::{Config, ContentSource};
 use crate::listen::bind::{BoundAddresses, bind};

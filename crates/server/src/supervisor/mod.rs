@@ -1,5 +1,6 @@
 //! The process that keeps its rights, and the worker processes that it keeps.
 
+mod admin_keeper;
 pub(crate) mod child;
 mod heartbeat;
 pub(crate) mod keep;

@@ -20,6 +20,7 @@ use crate::Config;
 use crate::access_log::{self, AccessLogger, LoggedBy};
 use crate::auth::VerifiedTags;
 use crate::budget::MemoryUse;
+use crate::clock::{DateClock, Throttle};
 use crate::hosts::NamedSites;
 use crate::observe::Observers;
 use crate::observe::spin::Spin;
@@ -30,7 +31,6 @@ use crate::respond::site::Site;
 use crate::respond::sites::ServedSites;
 use crate::status::statistics::{Counter, CountsCarrier, WorkerCounters};
 use crate::trace::{self, TraceSink, Tracer};
-use crate::worker::clock::{DateClock, Throttle};
 use crate::worker::events::Recorder;
 
 /// How often some of the files that are kept open are looked at.

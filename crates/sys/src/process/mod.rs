@@ -42,7 +42,7 @@ pub use usage::{
     age, cpu_time, monotonic_time, thread_cpu_time, thread_cpu_time_of, thread_run_delay,
     thread_switches, thread_waits, voluntary_switches, waits_of,
 };
-pub use user::OrdinaryUser;
+pub use user::{OrdinaryUser, with_rights_of};
 
 /// Starts a thread, and returns when it has begun. [`std::thread::spawn`] panics if the kernel refuses a new thread; this
 /// function fails.

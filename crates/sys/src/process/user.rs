@@ -169,6 +169,20 @@ fn groups_of(entry: &User) -> nix::Result<Vec<Gid>> {
     nix::unistd::getgrouplist(&name, entry.gid)
 }
 
+/// Does something to files with the rights of `user`, if there is one and this process could be that user.
+///
+/// # Errors
+/// Those of `work`, and of [`OrdinaryUser::try_out`].
+pub fn with_rights_of<R: Send>(
+    user: Option<&OrdinaryUser>,
+    work: impl FnOnce() -> io::Result<R> + Send,
+) -> io::Result<R> {
+    match user {
+        Some(user) => user.try_out(work)?,
+        None => work(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

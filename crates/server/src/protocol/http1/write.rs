@@ -10,9 +10,9 @@ use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::net::Body;
 
 use crate::SERVER;
+use crate::clock::DateClock;
 use crate::exchange::{Content, Exchange, RemainingParts, whole_left_to_backend};
 use crate::lookup::entry::FileEntry;
-use crate::worker::clock::DateClock;
 
 /// What of a response HTTP/1 decides.
 #[derive(Clone, Copy)]

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use tracing::warn;
 
-use super::process::{AdminInheritance, FromAdmin, ToAdmin, WorkerProcessFacts};
-use super::{BoundAdmin, ServerFacts};
+use super::child::{ChildEvent, ChildProcess, describe};
+use crate::admin::process::{AdminInheritance, FromAdmin, ToAdmin, WorkerProcessFacts};
+use crate::admin::{BoundAdmin, ServerFacts};
 use crate::config::Config;
 use crate::status::history::CounterHistory;
 use crate::status::statistics::CounterTable;
-use crate::supervisor::child::{ChildEvent, ChildProcess, describe};
 
 /// How long after the end of one process another one is started.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -163,7 +163,7 @@ impl AdminKeeper {
         let passed_on: Vec<_> = self.sockets.iter().map(|it| it.as_fd()).chain(tables).collect();
         let inherit = move |control| {
             inheritance.control = control;
-            crate::supervisor::process::Inherited::Admin(inheritance).write()
+            super::process::Inherited::Admin(inheritance).write()
         };
         let number = self.number + 1;
         let hear = Arc::clone(&self.hear);
@@ -188,16 +188,13 @@ impl AdminKeeper {
 
     /// The server has reloaded its configuration, and is one of `config` now.
     pub(crate) fn reloaded(&mut self, config: &Config) {
-        let now = ServerFacts::of(config, self.facts.processes, &[]);
-        let (reloads, started_at_s) = (self.facts.reloads + 1, self.facts.started_at_s);
-        let addresses = std::mem::take(&mut self.facts.addresses);
-        self.facts = ServerFacts { reloads, started_at_s, addresses, ..now };
+        self.facts.reload(config);
         self.tell(&ToAdmin::Facts(self.facts.clone()), None);
     }
 
     /// The server could not reload its configuration.
     pub(crate) fn reload_refused(&mut self, reason: &anyhow::Error) {
-        self.facts.last_reload_refused = Some(crate::json_messages::short(&format!("{reason:#}")));
+        self.facts.refuse_reload(reason);
         self.tell(&ToAdmin::Facts(self.facts.clone()), None);
     }
 
