@@ -31,7 +31,7 @@
 //! the configuration is reloaded (`reload.rs`), others succeed them; another program may succeed the server (`succession/`).
 //! `listen/` binds the addresses of the [`Config`].
 //!
-//! A worker runs one coroutine per connection (`protocol/connection.rs`), which speaks a protocol (`protocol/http1/`). The protocol
+//! A worker runs one coroutine per connection (`protocol/serve.rs`), which speaks a protocol (`protocol/http1/`). The protocol
 //! reads a request, and the worker's site decides the exchange (`exchange/`, `respond/answer.rs`): it looks files up (`lookup/`), and says
 //! what the response has. The protocol writes that, and whoever observes (`observe/`) reads the exchange at its end.
 //! Other threads open the files that may need a disk (`lookup/pending.rs`). An open file is a `FileEntry` (`lookup/entry.rs`)

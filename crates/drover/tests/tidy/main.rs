@@ -118,6 +118,30 @@ fn the_parser_crate_touches_neither_sockets_nor_files_nor_clocks() {
     );
 }
 
+/// The process of `--admin` is no worker: it speaks HTTP/1 by itself. The heads of a response's parts are content.
+#[test]
+fn responses_become_bytes_in_the_protocol_alone() {
+    let writers = ["push_head(", "push_fields(", "push_text(", "push_early_hints("];
+    let src = Path::new("crates/server/src");
+    forbid(
+        "no response bytes in crates/server but in protocol/ and admin/",
+        |path| {
+            let others = ["protocol", "admin", "fuzzing"];
+            path.starts_with(src) && !others.iter().any(|room| path.starts_with(src.join(room)))
+        },
+        |lines, at| {
+            let is_test = lines[..at].contains(&"#[cfg(test)]");
+            let is_call = |writer: &&str| {
+                let (before, found) = lines[at].split_once(writer).unzip();
+                found.is_some() && !before.is_some_and(|it: &str| it.ends_with('.'))
+            };
+            !is_test
+                && is_code(lines[at])
+                && (lines[at].contains("\\r\\n") || writers.iter().any(|it| is_call(it)))
+        },
+    );
+}
+
 /// A test that prints why it cannot run, and passes, looks as if it had run: `drover_testing::skip!` has it
 /// counted.
 #[test]

@@ -122,37 +122,62 @@ fn module_of(path: &Path, src: &Path) -> Vec<String> {
     module
 }
 
-/// The paths that a file's code names from its crate's root: what begins with `crate::` or `super::`. Tests at the end
-/// of a file do not count.
+/// The paths that a file's code names from its crate's root: what begins with `crate::` or `super::`, the branches of braces
+/// included. Tests at the end of a file do not count, and neither does an import for links in comments alone.
 fn named(text: &str, module: &[String]) -> Vec<Vec<String>> {
     let code: Vec<&str> = text
         .lines()
         .take_while(|line| *line != "#[cfg(test)]")
         .filter(|line| !line.trim_start().starts_with("//"))
         .collect();
+    let code = code.join("\n").replace("#[cfg(doc)]\nuse crate::", "");
     let mut found = Vec::new();
-    let mut documents_only = false;
-    for line in &code {
-        // An import for links in comments alone.
-        if line.trim() == "#[cfg(doc)]" {
-            documents_only = true;
-            continue;
-        }
-        if std::mem::take(&mut documents_only) {
-            continue;
-        }
-        for start in ["crate::", "super::"] {
-            for (at, _) in line.match_indices(start) {
-                let before = line[..at].chars().next_back();
-                if before
-                    .is_none_or(|it| !it.is_alphanumeric() && it != '_' && it != ':' && it != '$')
-                {
-                    found.extend(resolved(&line[at..], module));
-                }
+    for start in ["crate::", "super::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            if before.is_none_or(|it| !it.is_alphanumeric() && it != '_' && it != ':' && it != '$')
+            {
+                let paths = branches(&code[at..]);
+                found.extend(paths.iter().filter_map(|path| resolved(path, module)));
             }
         }
     }
     found
+}
+
+/// The paths of the tree that `code` begins with: `a::{b, c::{self, d}}` has `a::b`, `a::c::self` and `a::c::d`.
+fn branches(code: &str) -> Vec<String> {
+    let is_path = |it: char| it.is_alphanumeric() || it == '_' || it == ':';
+    let end = code.find(|it| !is_path(it)).unwrap_or(code.len());
+    let (stem, rest) = code.split_at(end);
+    let Some(inside) = rest.strip_prefix('{').filter(|_| stem.ends_with("::")) else {
+        return vec![stem.to_owned()];
+    };
+    let mut depth = 0;
+    let mut starts = vec![0];
+    for (at, it) in inside.char_indices() {
+        match it {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => starts.push(at + 1),
+            _ => {}
+        }
+    }
+    let branch = |start: usize| branches(inside[start..].trim_start());
+    starts.into_iter().flat_map(branch).map(|branch| format!("{stem}{branch}")).collect()
+}
+
+#[test]
+fn the_branches_of_an_import_are_found() {
+    let text = "use crate::{a, b::{self, c as d,\n e::*}, };\nuse super::{\n    f::{g},\n};\nlet x = crate::h::i(crate::j);\n\
+        // crate::k\n#[cfg(doc)]\nuse crate::l;\nuse other::crate::m;\n#[cfg(test)]\nuse crate::n;";
+    let module = ["y".to_owned(), "z".to_owned()];
+    let found: BTreeSet<String> = named(text, &module).iter().map(|it| it.join("::")).collect();
+    let expected = ["", "a", "b::c", "b::e::", "b::self", "h::i", "j", "y", "y::f::g"];
+    let expected: BTreeSet<String> =
+        expected.map(|it| it.trim_end_matches(':').to_owned()).into_iter().collect();
+    assert_eq!(found, expected);
 }
 
 fn resolved(path: &str, module: &[String]) -> Option<Vec<String>> {
@@ -232,4 +257,80 @@ fn circles_of(uses: &BTreeMap<&PathBuf, BTreeSet<&PathBuf>>) -> Vec<String> {
         }
     }
     circles
+}
+
+/// The rooms of a crate, lowest first: one uses those before it. What begins with a capital is on the crate's front page.
+const FLOORS: &[(&str, &[&str])] = &[(
+    "server",
+    &[
+        "clock",
+        "log",
+        "line_writer",
+        "json_messages",
+        "private_files",
+        "stopper",
+        "budget",
+        "hosts",
+        "proxies",
+        "rules",
+        "status",
+        "lookup",
+        "auth",
+        "exchange",
+        "trace",
+        "access_log",
+        "observe",
+        "config",
+        "output_files",
+        "listen",
+        "respond",
+        "protocol",
+        "worker",
+        "sandbox",
+        "signals",
+        "admin",
+        "crew",
+        "server",
+        "succession",
+        "reload",
+        "supervisor",
+        "fuzzing",
+    ],
+)];
+
+/// The rooms by which the crate's front page names things of theirs: `Config` is `config`'s.
+fn named_on_front_page(text: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for (at, _) in text.match_indices("pub use ") {
+        for path in branches(&text[at + "pub use ".len()..]) {
+            let parts: Vec<&str> = path.split("::").collect();
+            found.insert(parts.last().unwrap().to_string(), parts[0].to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn rooms_use_those_below_them() {
+    let all = sources();
+    let mut wrong = Vec::new();
+    for (name, floors) in FLOORS {
+        let src = PathBuf::from("crates").join(name).join("src");
+        let front_page = fs::read_to_string(root().join(&src).join("lib.rs")).unwrap();
+        let front_page = named_on_front_page(&front_page);
+        let floor_of = |room: &str| floors.iter().position(|it| *it == room);
+        for (path, text) in all.iter().filter(|(path, _)| path.starts_with(&src)) {
+            let module = module_of(path, &src);
+            let Some(own) = module.first() else { continue };
+            let floor = floor_of(own).unwrap_or_else(|| panic!("{own} of {name} has no floor"));
+            for target in named(text, &module) {
+                let Some(first) = target.first() else { continue };
+                let room = front_page.get(first).unwrap_or(first);
+                if floor_of(room).is_some_and(|it| it > floor) {
+                    wrong.push(format!("{} uses {room}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "rooms that use one above them:\n{}", wrong.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! The coroutine of a connection, and what every protocol needs of it. One coroutine serves every dispatch mechanism.
+//! What every protocol needs of a connection.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use drover_mech::net::{Conn, Net, Progress};
 use tracing::warn;
 
+use super::WorkerService;
 use super::response_start::ResponseStart;
-use super::{WorkerService, http1};
 use crate::lookup::pending::{PendingAnswer, RequestKey, Requester};
 use crate::observe::{ObservedConnection, Observers};
 use crate::proxies::client::ClientAddress;
-use crate::proxies::header;
 use crate::status::statistics::Counter;
 
 /// How long a connection that is closed for a fault is read on, so that the client finds the response.
@@ -29,7 +28,7 @@ pub(crate) struct ServedConnection<'w> {
     start: ResponseStart,
     /// Whether the coroutine has ended by itself. Otherwise the end of the grace, or a want of memory, has cut what is left
     /// in the buffers.
-    finished: Cell<bool>,
+    pub(super) finished: Cell<bool>,
 }
 
 /// What is known of a connection that somebody asks something of.
@@ -40,55 +39,21 @@ struct KnownConnection {
     observed: Option<RefCell<ObservedConnection>>,
 }
 
-/// Serves one connection from its first byte to its last.
-///
-/// An idle connection costs the size of this future. Functions here return `async` blocks, because an
-/// `async fn` would keep its arguments twice.
-pub(crate) fn serve<'w>(
-    conn: Conn<'w>,
-    service: &'w WorkerService<'w>,
-) -> impl Future<Output = ()> + use<'w> {
-    service.counters.add(Counter::Connections, 1);
-    let mut connection = ServedConnection {
-        conn,
-        service,
-        known: None,
-        start: ResponseStart::default(),
-        finished: Cell::new(false),
-    };
-    async move {
-        let mut client = None;
-        if service.limits.proxies.is_some() {
-            // In a box, so that connections without a proxy are smaller.
-            match Box::pin(begin_by_proxy(&connection.conn, service)).await {
-                Ok(Some(named)) => client = Some(named),
-                Ok(None) => return connection.finished.set(true),
-                Err(error) => {
-                    connection.count_end(&error);
-                    return connection.finished.set(true);
-                }
-            }
-        }
-        if !may_begin(&connection.conn, service, client) {
-            return connection.finished.set(true);
-        }
-        connection.know(client);
-        if let Err(error) = http1::converse(&connection).await {
-            connection.count_end(&error);
-        }
-        connection.finished.set(true);
-    }
-}
-
 /// Counts a connection that ends for want of memory, and frees some.
 pub(crate) fn out_of_memory(net: &Net, service: &WorkerService<'_>) {
     service.counters.add(Counter::OutOfMemory, 1);
     service.free_memory(net);
 }
 
-impl ServedConnection<'_> {
+impl<'w> ServedConnection<'w> {
+    /// One of which nothing is known.
+    pub(super) fn new(conn: Conn<'w>, service: &'w WorkerService<'w>) -> ServedConnection<'w> {
+        let (start, finished) = (ResponseStart::default(), Cell::new(false));
+        ServedConnection { conn, service, known: None, start, finished }
+    }
+
     /// Learns what somebody asks of the connection, whose client is `client`, or else the peer.
-    fn know(&mut self, client: Option<ClientAddress>) {
+    pub(super) fn know(&mut self, client: Option<ClientAddress>) {
         let WorkerService { observers, has_users, .. } = self.service;
         if observers.is_none() && !has_users && self.service.limits.requests.is_none() {
             return;
@@ -105,7 +70,7 @@ impl ServedConnection<'_> {
     }
 
     /// Counts what has ended the connection.
-    fn count_end(&self, error: &io::Error) {
+    pub(super) fn count_end(&self, error: &io::Error) {
         match error.kind() {
             io::ErrorKind::TimedOut => self.service.counters.add(Counter::TimeOuts, 1),
             io::ErrorKind::OutOfMemory => out_of_memory(self.conn.net(), self.service),
@@ -294,63 +259,5 @@ impl Drop for ServedConnection<'_> {
         if !self.finished.get() && self.conn.net().ending() && self.conn.is_under_way() {
             self.service.counters.add(Counter::Cut, 1);
         }
-    }
-}
-
-/// Receives the header of the PROXY protocol, if a proxy that is trusted has connected. `None`: it has sent nothing.
-async fn begin_by_proxy(
-    conn: &Conn<'_>,
-    service: &WorkerService<'_>,
-) -> io::Result<Option<ClientAddress>> {
-    let peer = ClientAddress::of_peer(conn);
-    let is_trusted = service.limits.proxies.as_ref().is_some_and(|it| it.contains(peer));
-    let client = match is_trusted {
-        true => header::receive(conn, peer, service.limits.time_outs.header).await,
-        false => Err(io::ErrorKind::PermissionDenied.into()),
-    };
-    let reason = match client.as_ref().map_err(io::Error::kind) {
-        Err(io::ErrorKind::PermissionDenied) => "is none of --trusted-proxies",
-        Err(io::ErrorKind::InvalidData) => {
-            "has sent no header of the PROXY protocol (--proxy-protocol)"
-        }
-        _ => return client,
-    };
-    if let Some(others) = service.site.may_complain(conn.net().now()) {
-        warn!("{peer} {reason}: its connection is closed ({others} like this not logged)");
-    }
-    client
-}
-
-/// Whether the client may have one more connection. If not, it is closed at once: whoever has too many gets no response for
-/// each of them.
-fn may_begin(conn: &Conn<'_>, service: &WorkerService<'_>, client: Option<ClientAddress>) -> bool {
-    let Some(addresses) = &service.limits.addresses else { return true };
-    let client = client.unwrap_or_else(|| ClientAddress::of_peer(conn));
-    let may_begin = addresses.begin(conn.key(), client);
-    if !may_begin {
-        service.counters.add(Counter::RefusedByAddress, 1);
-        if let Some(others) = service.site.may_complain(conn.net().now()) {
-            warn!(
-                "{client} has --max-per-address connections already: another is closed ({others} like this not logged)"
-            );
-        }
-    }
-    may_begin
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn size_of_coroutine<'a, F>(_: impl Fn(Conn<'a>, &'a WorkerService<'a>) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    #[test]
-    #[expect(clippy::print_stdout)]
-    fn a_connection_s_coroutine_is_small() {
-        let size = size_of_coroutine(serve);
-        println!("the coroutine of a connection, its Conn included, has {size} bytes");
-        assert!(size <= 160);
     }
 }

@@ -1,12 +1,13 @@
 //! What connections speak: from bytes that have been received to exchanges, and from exchanges to bytes that are sent. Only here is a
 //! response in a protocol's own form.
 //!
-//! [`connection`] has what every protocol needs of a connection; [`http1`] is HTTP/1.
+//! [`serve`] is a connection's coroutine, [`connection`] what every protocol needs of a connection, [`http1`] HTTP/1.
 
 pub(crate) mod addresses;
 pub(crate) mod connection;
 pub(crate) mod http1;
 mod response_start;
+pub(crate) mod serve;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

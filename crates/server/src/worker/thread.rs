@@ -25,6 +25,7 @@ use crate::hosts::NamedSites;
 use crate::observe::Observers;
 use crate::observe::spin::Spin;
 use crate::protocol::addresses::{AddressCounter, AddressLimit};
+use crate::protocol::serve::serve;
 use crate::protocol::{Limits, TimeOuts, WorkerService, connection};
 use crate::respond::answer::SiteState;
 use crate::respond::site::Site;
@@ -165,7 +166,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     });
     ready(net.remote());
     // Dropped with all connections, whose last responses are observed then.
-    let ran = executor.run(|conn| connection::serve(conn, &service));
+    let ran = executor.run(|conn| serve(conn, &service));
     observers.iter().for_each(|observers| observers.flush());
     carrier.borrow_mut().add(net.counts());
     counters.end(net.helpers_waited());

@@ -1,7 +1,7 @@
 //! Announcing the next bytes of a file to the kernel (posix_fadvise(2), `WILLNEED`), so that the disk
 //! reads them while the socket takes the bytes before.
 //!
-//! Readers on other threads call [`Read::advise_next`] after each read. For backends that read within
+//! Readers on other threads do it after each read ([`super::reads::Read::advise_next`]). For backends that read within
 //! [`FileIo::send`], the wrapper [`Advised`] announces the bytes before each send.
 
 use std::io;
@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::Advice;
 
-use crate::fileio::support::reads::Read;
 use crate::fileio::{FileIo, FileIoCounts, FileIoOptions, Sent, Transfer};
 use crate::key::Key;
 
@@ -47,20 +46,8 @@ impl<F: FileIo> FileIo for Advised<F> {
 }
 
 /// Announces `len` bytes from `offset` on, and counts the announcement.
-fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64, counts: &FileIoCounts) {
+pub(crate) fn will_need(file: BorrowedFd<'_>, offset: u64, len: u64, counts: &FileIoCounts) {
     // An error costs only speed: the bytes are read later.
     let taken = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::WillNeed);
     counts.advised.fetch_add(u64::from(taken.is_ok()), Ordering::Relaxed);
-}
-
-impl Read {
-    /// Announces the bytes behind this read, if [`Read::next`] is not 0. Must be called before the read's
-    /// end is reported, because the descriptor may be closed afterwards.
-    pub(crate) fn advise_next(&self, counts: &FileIoCounts) {
-        if self.next > 0 {
-            // SAFETY: the descriptor is open until the read's end is reported (`Reader::begin`).
-            let file = unsafe { BorrowedFd::borrow_raw(self.file) };
-            will_need(file, self.offset + self.len as u64, self.next as u64, counts);
-        }
-    }
 }

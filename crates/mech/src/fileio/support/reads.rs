@@ -11,12 +11,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::fileio::support::advise::will_need;
 use crate::fileio::support::buffer::Buffer;
 use crate::fileio::support::memory::ReadMemory;
 use crate::fileio::support::page_cache;
@@ -82,6 +83,18 @@ pub(crate) struct Read {
     pub(crate) timed: bool,
     /// How many bytes behind this read to announce to the kernel ([`FileIoOptions::advise_next`]); 0: none.
     pub(crate) next: usize,
+}
+
+impl Read {
+    /// Announces the bytes behind this read, if [`Read::next`] is not 0. Must be called before the read's
+    /// end is reported, because the descriptor may be closed afterwards.
+    pub(crate) fn advise_next(&self, counts: &FileIoCounts) {
+        if self.next > 0 {
+            // SAFETY: the descriptor is open until the read's end is reported (`Reader::begin`).
+            let file = unsafe { BorrowedFd::borrow_raw(self.file) };
+            will_need(file, self.offset + self.len as u64, self.next as u64, counts);
+        }
+    }
 }
 
 /// The result of a read.

@@ -1,0 +1,105 @@
+//! The coroutine of a connection, from its first byte to its last: who the client is, whether it may have the connection, and what
+//! is spoken. One coroutine serves every dispatch mechanism.
+
+use std::io;
+
+use drover_mech::net::Conn;
+use tracing::warn;
+
+use super::connection::ServedConnection;
+use super::{WorkerService, http1};
+use crate::proxies::client::ClientAddress;
+use crate::proxies::header;
+use crate::status::statistics::Counter;
+
+/// Serves one connection from its first byte to its last.
+///
+/// An idle connection costs the size of this future. Functions here return `async` blocks, because an
+/// `async fn` would keep its arguments twice.
+pub(crate) fn serve<'w>(
+    conn: Conn<'w>,
+    service: &'w WorkerService<'w>,
+) -> impl Future<Output = ()> + use<'w> {
+    service.counters.add(Counter::Connections, 1);
+    let mut connection = ServedConnection::new(conn, service);
+    async move {
+        let mut client = None;
+        if service.limits.proxies.is_some() {
+            // In a box, so that connections without a proxy are smaller.
+            match Box::pin(begin_by_proxy(&connection.conn, service)).await {
+                Ok(Some(named)) => client = Some(named),
+                Ok(None) => return connection.finished.set(true),
+                Err(error) => {
+                    connection.count_end(&error);
+                    return connection.finished.set(true);
+                }
+            }
+        }
+        if !may_begin(&connection.conn, service, client) {
+            return connection.finished.set(true);
+        }
+        connection.know(client);
+        if let Err(error) = http1::converse(&connection).await {
+            connection.count_end(&error);
+        }
+        connection.finished.set(true);
+    }
+}
+
+/// Receives the header of the PROXY protocol, if a proxy that is trusted has connected. `None`: it has sent nothing.
+async fn begin_by_proxy(
+    conn: &Conn<'_>,
+    service: &WorkerService<'_>,
+) -> io::Result<Option<ClientAddress>> {
+    let peer = ClientAddress::of_peer(conn);
+    let is_trusted = service.limits.proxies.as_ref().is_some_and(|it| it.contains(peer));
+    let client = match is_trusted {
+        true => header::receive(conn, peer, service.limits.time_outs.header).await,
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    };
+    let reason = match client.as_ref().map_err(io::Error::kind) {
+        Err(io::ErrorKind::PermissionDenied) => "is none of --trusted-proxies",
+        Err(io::ErrorKind::InvalidData) => {
+            "has sent no header of the PROXY protocol (--proxy-protocol)"
+        }
+        _ => return client,
+    };
+    if let Some(others) = service.site.may_complain(conn.net().now()) {
+        warn!("{peer} {reason}: its connection is closed ({others} like this not logged)");
+    }
+    client
+}
+
+/// Whether the client may have one more connection. If not, it is closed at once: whoever has too many gets no response for
+/// each of them.
+fn may_begin(conn: &Conn<'_>, service: &WorkerService<'_>, client: Option<ClientAddress>) -> bool {
+    let Some(addresses) = &service.limits.addresses else { return true };
+    let client = client.unwrap_or_else(|| ClientAddress::of_peer(conn));
+    let may_begin = addresses.begin(conn.key(), client);
+    if !may_begin {
+        service.counters.add(Counter::RefusedByAddress, 1);
+        if let Some(others) = service.site.may_complain(conn.net().now()) {
+            warn!(
+                "{client} has --max-per-address connections already: another is closed ({others} like this not logged)"
+            );
+        }
+    }
+    may_begin
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_coroutine<'a, F>(_: impl Fn(Conn<'a>, &'a WorkerService<'a>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    #[expect(clippy::print_stdout)]
+    fn a_connection_s_coroutine_is_small() {
+        let size = size_of_coroutine(serve);
+        println!("the coroutine of a connection, its Conn included, has {size} bytes");
+        assert!(size <= 160);
+    }
+}
