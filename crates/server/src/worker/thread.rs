@@ -82,72 +82,32 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         let carrier = Rc::clone(&carrier);
         net.on_wait(move |counts| carrier.borrow_mut().add(counts));
     }
-    let time_outs = TimeOuts {
-        header: config.header_time_out,
-        idle: config.idle_time_out,
-        open: config.open_time_out,
-    };
     let observers = observers(&config, trace, log);
-    let limits = Limits {
-        time_outs,
-        head: config.head_limits,
-        requests: config.max_requests,
-        addresses: addresses.map(AddressCounter::new),
-        proxies: config.proxies.of_connections(),
-    };
+    let limits = limits(&config, addresses);
     let clock = DateClock::new(net.now());
     let sites = ServedSites::open(&config, sharers, &clock, &net)?;
     let site = Site::new(SiteState { clock, sites, counters: &counters });
     let service = WorkerService::new(site, limits, &counters, observers);
     let site = &service.site;
     let failure = RefCell::new(None);
+    let fail = |what, error| {
+        *failure.borrow_mut() = Some((what, error));
+        net.stop();
+    };
     net.linger(config.grace / LINGER_SHARE);
     let mut executor = Executor::new(&net, config.grace);
-    for number in 0..site.count() {
-        if let Some(changes) = site.changes(number)? {
-            let readable =
-                Readable::open(&net, changes).context("cannot wait for changes of files")?;
-            // Spawned before any listener, so that in one turn changes of files are handled before requests.
-            let (net, failure) = (&net, &failure);
-            executor.watch(readable, move |readable| async move {
-                if let Err(error) = hear(readable, site, number).await {
-                    *failure.borrow_mut() = Some(("hearing of changes of files", error));
-                    net.stop();
-                }
-            });
-        }
-    }
+    hear_changes(&mut executor, &net, site, fail)?;
     for number in 0..site.count() {
         look_after_site(&mut executor, &net, site, number, config.openers.as_ref());
     }
     sweep_kept_files(&mut executor, &net, &service);
     for handle in handles {
-        let mut listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
-        listener.on_loss(|| counters.add(Counter::AcceptsLost, 1));
-        if config.admin.is_some() {
-            listener.on_batch(|| counters.add(Counter::AcceptBatches, 1));
-        }
-        listener.on_full(|expired, no_longer_deferred| {
-            counters.add(Counter::IdleClosed, expired as u64);
-            if no_longer_deferred {
-                info!(
-                    "connections are taken before they have sent anything, until the next start or reload: \
-                     there is no room (--defer-accept)"
-                );
-            }
-            if let Some(others) = site.may_complain(net.now()) {
-                warn!(
-                    "there are {connections} connections, the most that a worker may have \
-                     (--max-connections, ulimit -n); {expired} idle ones are closed for a new one \
-                     ({others} like this not logged)"
-                );
-            }
-        });
+        let listener = Listener::enter(&net, handle).context("cannot wait for connections")?;
+        let listener = counted(listener, &config, &net, &service, connections);
         executor.listen(listener, |listener| async {
             if let Err(error) = accept(listener, &config, &net, &service).await {
                 // A worker that accepts nothing any more must not go on in silence.
-                *failure.borrow_mut() = Some(("the listening socket", error));
-                net.stop();
+                fail("the listening socket", error);
             }
             left();
         });
@@ -156,14 +116,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     if let Some(observers) = observers.filter(|it| it.reads_ends()) {
         executor.background(|conn| hand_lines_over(conn, observers));
     }
-    executor.on_out_of_memory(|lacks_memory| match lacks_memory {
-        OutOfMemory::Connection => connection::out_of_memory(&net, &service),
-        OutOfMemory::Worker => service.free_memory(&net),
-        OutOfMemory::Wait => {
-            service.free_memory(&net);
-            close_idle(&net, &service);
-        }
-    });
+    executor.on_out_of_memory(|user| free_memory(user, &net, &service));
     ready(net.remote());
     // Dropped with all connections, whose last responses are observed then.
     let ran = executor.run(|conn| serve(conn, &service));
@@ -175,6 +128,87 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         None => Ok(()),
         Some((what, error)) => Err(error).with_context(|| format!("{what} failed")),
     }
+}
+
+/// Hears of changes of files, if a site has them watched. Begun before any listener, so that in one turn changes of files are handled
+/// before requests.
+fn hear_changes<'n, F: Future<Output = ()>>(
+    executor: &mut Executor<'n, F>,
+    net: &'n Net,
+    site: &'n Site<'n>,
+    fail: impl Fn(&'static str, io::Error) + Copy + 'n,
+) -> anyhow::Result<()> {
+    for number in 0..site.count() {
+        let Some(changes) = site.changes(number)? else { continue };
+        let readable = Readable::open(net, changes).context("cannot wait for changes of files")?;
+        executor.watch(readable, move |readable| async move {
+            if let Err(error) = hear(readable, site, number).await {
+                fail("hearing of changes of files", error);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Frees memory that a connection, the worker or its wait lacks.
+#[cold]
+fn free_memory(user: OutOfMemory, net: &Net, service: &WorkerService<'_>) {
+    match user {
+        OutOfMemory::Connection => connection::out_of_memory(net, service),
+        OutOfMemory::Worker => service.free_memory(net),
+        OutOfMemory::Wait => {
+            service.free_memory(net);
+            close_idle(net, service);
+        }
+    }
+}
+
+/// What a client may take.
+fn limits(config: &Config, addresses: Option<Arc<AddressLimit>>) -> Limits {
+    let time_outs = TimeOuts {
+        header: config.header_time_out,
+        idle: config.idle_time_out,
+        open: config.open_time_out,
+    };
+    Limits {
+        time_outs,
+        head: config.head_limits,
+        requests: config.max_requests,
+        addresses: addresses.map(AddressCounter::new),
+        proxies: config.proxies.of_connections(),
+    }
+}
+
+/// The listener, with what happens to it counted, and said where it matters.
+fn counted<'n>(
+    mut listener: Listener<'n>,
+    config: &Config,
+    net: &'n Net,
+    service: &'n WorkerService<'n>,
+    connections: usize,
+) -> Listener<'n> {
+    let (counters, site) = (service.counters, &service.site);
+    listener.on_loss(|| counters.add(Counter::AcceptsLost, 1));
+    if config.admin.is_some() {
+        listener.on_batch(|| counters.add(Counter::AcceptBatches, 1));
+    }
+    listener.on_full(move |expired, no_longer_deferred| {
+        counters.add(Counter::IdleClosed, expired as u64);
+        if no_longer_deferred {
+            info!(
+                "connections are taken before they have sent anything, until the next start or reload: \
+                 there is no room (--defer-accept)"
+            );
+        }
+        if let Some(others) = site.may_complain(net.now()) {
+            warn!(
+                "there are {connections} connections, the most that a worker may have \
+                 (--max-connections, ulimit -n); {expired} idle ones are closed for a new one \
+                 ({others} like this not logged)"
+            );
+        }
+    });
+    listener
 }
 
 /// The worker's mechanism and connections, with what is counted and recorded of them.
