@@ -36,9 +36,13 @@
 //! - [`mod@run`]: how a run is carried out. `coordinator` leads the workers, `phases` leads one worker
 //!   through a run. `worker` is what the connections of a worker share; it draws the life of a request.
 //!   `client` is one connection; `exchange` sends and receives on it; `reader` reads a response.
-//! - [`account`]: counts, histograms, and joining results.
-//! - [`input`]: requests from files of other programs. [`output`]: JSON, CSV, histograms, summary.
+//! - [`account`]: counts and histograms.
+//! - [`input`]: requests from files of other programs. [`output`]: JSON, CSV, histograms, summary, objectives, and joining
+//!   results.
+//! - [`processes`]: a run of several processes.
 //! - [`warning`]: what a run warns of.
+//!
+//! Rooms use those before them only: `plan`, `input`, `account`, `run`, `output`, `processes`.
 #![forbid(unsafe_code)]
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
@@ -46,6 +50,7 @@ pub mod account;
 pub mod input;
 pub mod output;
 pub mod plan;
+pub mod processes;
 pub mod run;
 #[cfg(test)]
 mod testing;
@@ -54,11 +59,11 @@ pub mod warning;
 use std::time::SystemTime;
 
 pub use account::seconds::Second;
-pub use output::listener::LoadListener;
 use output::result::LoadResult;
 pub use output::summary::print as print_summary;
 use plan::options::{LoadOptions, LoadPlan};
 pub use run::idle::{IdleResult, idle};
+pub use run::listener::LoadListener;
 
 /// Carries out a run, and tells `listener` of its events as they happen.
 ///
@@ -68,7 +73,7 @@ pub use run::idle::{IdleResult, idle};
 pub fn run(options: LoadOptions, listener: &mut dyn LoadListener) -> anyhow::Result<LoadResult> {
     let plan = LoadPlan::new(options)?;
     if plan.processes > 1 && plan.process.is_none() {
-        return run::processes::conduct(&plan, listener);
+        return processes::conduct(&plan, listener);
     }
     let start = SystemTime::now();
     let run = run::coordinator::conduct(&plan, listener)?;

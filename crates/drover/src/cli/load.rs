@@ -13,15 +13,15 @@ use super::console_reporter::{ConsoleReporter, OUTPUT, ReportFiles};
 use super::count;
 use super::request_args::{RequestArgs, RequestSelection};
 use super::stdout::stdout;
-use drover_load::account::merge;
+use drover_load::output::merge;
+use drover_load::output::objectives::Objectives;
 use drover_load::output::progress::ProgressView;
 use drover_load::output::result::LoadResult;
-use drover_load::plan::objectives::Objectives;
 use drover_load::plan::options::LoadOptions;
 use drover_load::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
 use drover_load::plan::status::StatusSet;
 use drover_load::print_summary;
-use drover_load::run::processes::Reporter;
+use drover_load::processes::Reporter;
 use drover_usage::{UsageError, duration};
 
 /// More connections than a machine can have descriptors for. A higher number is a typing error, and is refused before

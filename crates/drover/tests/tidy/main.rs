@@ -137,7 +137,7 @@ fn responses_become_bytes_in_the_protocol_alone() {
             };
             !is_test
                 && is_code(lines[at])
-                && (lines[at].contains("\\r\\n") || writers.iter().any(|it| is_call(it)))
+                && (lines[at].contains("\\r\\n") || writers.iter().any(is_call))
         },
     );
 }

@@ -1,6 +1,6 @@
 //! What a run counts: every request in exactly one place, so that the sums add up.
 
 pub(crate) mod counts;
+pub mod errors;
 pub(crate) mod histograms;
-pub mod merge;
 pub mod seconds;

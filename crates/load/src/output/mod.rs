@@ -2,7 +2,8 @@
 
 pub mod csv;
 pub mod hdr;
-pub mod listener;
+pub mod merge;
+pub mod objectives;
 pub mod progress;
 pub(crate) mod redact;
 pub mod result;

@@ -10,11 +10,11 @@ use drover_sys::socket::Address;
 
 use crate::plan::order::Order;
 use crate::plan::origin::Origins;
+use crate::plan::origin::body_hash;
 use crate::plan::request::RequestTemplate;
 use crate::plan::shape::{LoadShare, Schedule, SessionOptions, Unit};
 use crate::plan::sources::{SourceList, Sources};
 use crate::plan::status::StatusSet;
-use crate::run::reader::body_hash;
 use crate::warning::{Warning, WarningCode};
 use drover_usage::UsageError;
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use drover_sys::socket::Address;
+use twox_hash::XxHash64;
 
 use crate::plan::endpoints::Endpoints;
 use crate::plan::order::{AliasTable, Chooser, Order};
@@ -199,6 +200,11 @@ fn deal(weights: &[f64], count: u32) -> Vec<u32> {
             to as u32
         })
         .collect()
+}
+
+/// The hash of a whole body.
+pub(crate) fn body_hash(body: &[u8]) -> u64 {
+    XxHash64::oneshot(0, body)
 }
 
 #[cfg(test)]

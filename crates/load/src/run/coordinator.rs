@@ -15,10 +15,10 @@ use drover_mech::net::Remote;
 
 use crate::account::counts::Account;
 use crate::account::seconds::{Differences, SECOND, Second, Sum};
-use crate::output::listener::LoadListener;
 use crate::plan::options::LoadPlan;
 use crate::run::control::{CoordinatorHandle, RunControl, WorkerProgress, WorkerReport};
 use crate::run::interrupts::Interrupts;
+use crate::run::listener::LoadListener;
 use crate::run::phases::{self, WindowTimes, WorkerOutcome};
 use crate::run::stall_detector::{self, Watched};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::output::listener::LoadListener;
-use crate::output::result::ErrorCounts;
+use crate::account::errors::ErrorCounts;
 use crate::plan::options::{LoadOptions, LoadPlan};
 use crate::run::coordinator;
+use crate::run::listener::LoadListener;
 
 /// What became of the connections that were held open.
 #[derive(Debug)]

@@ -183,11 +183,6 @@ impl ResponseReader {
     }
 }
 
-/// The hash of a whole body.
-pub(crate) fn body_hash(body: &[u8]) -> u64 {
-    XxHash64::oneshot(0, body)
-}
-
 /// Adds a piece of the body to the hash.
 fn see(hash: &mut Option<Box<XxHash64>>, data: &[u8]) {
     if let Some(hash) = hash {
@@ -198,6 +193,7 @@ fn see(hash: &mut Option<Box<XxHash64>>, data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::origin::body_hash;
 
     /// Offers `response` with every possible cut, as a connection's buffer would.
     fn read(response: &[u8], extra: &[u8]) -> ResponseReader {

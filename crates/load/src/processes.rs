@@ -34,12 +34,12 @@ use drover_sys::process;
 use serde::{Deserialize, Serialize};
 
 use crate::account::histograms;
-use crate::account::merge;
 use crate::account::seconds::{SECOND, Second, SecondCounts, Sum};
-use crate::output::listener::LoadListener;
+use crate::output::merge;
 use crate::output::result::{LoadResult, since_1970};
 use crate::plan::options::LoadPlan;
 use crate::run::interrupts::Interrupts;
+use crate::run::listener::LoadListener;
 use crate::warning::{Warning, WarningCode};
 
 /// The time between the last `connected` and the beginning of the window: enough for a line to reach

@@ -12,11 +12,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::account::counts::TimeHistogram;
+use crate::account::errors::ErrorCounts;
 use crate::account::histograms::{self, Histograms};
 use crate::output::redact;
 use crate::output::result::{
-    Bytes, ConnectionCounts, Distribution, ErrorCounts, GeneratorState, LoadResult, ResponseRate,
-    SCHEMA,
+    Bytes, ConnectionCounts, Distribution, GeneratorState, LoadResult, ResponseRate, SCHEMA,
 };
 use crate::warning::{Warning, WarningCode};
 
