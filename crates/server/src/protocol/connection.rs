@@ -120,27 +120,32 @@ impl<'w> ServedConnection<'w> {
         }
     }
 
-    /// Records how far the responses in the output came in one step, of which so many are `whole`. `Some`: all are sent, and this
-    /// many bytes lie in the input.
-    pub(super) fn over(&self, progress: Progress, whole: u32) -> io::Result<Option<usize>> {
+    /// Records how far the responses in the output came in one step: so many `before` the last, and the `last` if the output has
+    /// its end. `Some`: all are sent, and this many bytes lie in the input.
+    pub(super) fn over(
+        &self,
+        progress: Progress,
+        before: u32,
+        last: u32,
+    ) -> io::Result<Option<usize>> {
         let Progress { sent, done, input } = progress;
         self.service.counters.add(Counter::BytesSent, sent);
         if matches!(done, Ok(false)) {
-            self.is_left(sent, whole);
+            self.is_left(sent, before);
             return Ok(None);
         }
-        self.ended(done.map(drop), whole)?;
+        self.ended(done.map(drop), before + last)?;
         Ok(Some(input))
     }
 
     /// The last response of a step goes on; those before it are over by now, or nearly.
     #[cold]
-    fn is_left(&self, sent: u64, whole: u32) {
+    fn is_left(&self, sent: u64, before: u32) {
         if sent > 0 {
             self.observe(|_, known| known.took(Instant::now()));
         }
-        if whole > 1 {
-            self.time(whole - 1, Instant::now());
+        if before > 0 {
+            self.time(before, Instant::now());
         }
         self.keep_start();
     }

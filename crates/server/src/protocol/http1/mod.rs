@@ -37,13 +37,14 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
                 connection.conn.respond(|io| respond::respond(connection, io, awaited.take()));
             begun &= responses == 0;
             let has_parts = matches!(step, ConnectionStep::SendParts(..));
-            let input = match connection.over(progress, responses - u32::from(has_parts))? {
+            let last = u32::from(responses > 0 && !has_parts);
+            let input = match connection.over(progress, responses.saturating_sub(1), last)? {
                 Some(input) => input,
                 None => {
                     // The deadline of a request ends with its head.
                     connection.conn.set_deadline(connection.service.limits.time_outs.idle);
                     let sent = connection.flush().await;
-                    connection.ended(sent, u32::from(!has_parts))?;
+                    connection.ended(sent, last)?;
                     connection.conn.input_len()
                 }
             };
@@ -116,7 +117,7 @@ async fn send_parts(
         let progress;
         (is_over, progress) =
             connection.conn.respond(|io| respond::go_on(connection, &mut parts, io));
-        if connection.over(progress, u32::from(is_over))?.is_none() {
+        if connection.over(progress, 0, u32::from(is_over))?.is_none() {
             connection.conn.set_deadline(connection.service.limits.time_outs.idle);
             let sent = connection.flush().await;
             connection.ended(sent, u32::from(is_over))?;
@@ -145,7 +146,7 @@ fn refuse(
         connection.conn.set_deadline(Some(LINGER));
         let ((), progress) =
             connection.conn.respond(|io| (respond::refuse(connection, *refusal, io), ()));
-        if connection.over(progress, 1)?.is_none() {
+        if connection.over(progress, 0, 1)?.is_none() {
             let sent = connection.flush().await;
             connection.ended(sent, 1)?;
         }
