@@ -329,7 +329,7 @@ impl<'c, 'n> Client<'c, 'n> {
             }
             // A session ends with the window. Nothing waits for the other rests.
             let over = worker.net.now() >= until
-                || worker.net.stopping()
+                || !worker.net.phase().takes_connections()
                 || worker.window.phase() == Phase::Over;
             if over { Poll::Ready(()) } else { Poll::Pending }
         })

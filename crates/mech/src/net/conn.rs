@@ -485,7 +485,7 @@ impl<'n> Conn<'n> {
     pub async fn sleep_until(&self, until: Instant) {
         self.set_alarm(until);
         poll_fn(|_| {
-            if self.net.now() >= until || self.net.ending() {
+            if self.net.now() >= until || self.net.phase().is_ending() {
                 Poll::Ready(())
             } else {
                 Poll::Pending

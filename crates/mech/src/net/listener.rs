@@ -246,7 +246,7 @@ impl<'n> Listener<'n> {
                     } else {
                         failed = 0;
                         self.pause().await;
-                        if net.stopping() {
+                        if !net.phase().takes_connections() {
                             return Ok(());
                         }
                     }
@@ -263,7 +263,7 @@ impl<'n> Listener<'n> {
     /// is idle any more, the new one is served in spite of the limit.
     async fn make_room(&self) -> io::Result<()> {
         let net = self.conn.net();
-        if net.room() <= 0 && !net.stopping() {
+        if net.room() <= 0 && net.phase().takes_connections() {
             let expired = net.expire_idle()?;
             let no_longer = self.stop_deferring();
             self.on_full.iter().for_each(|tell| tell(expired, no_longer));
@@ -304,7 +304,7 @@ impl<'n> Listener<'n> {
         });
         self.conn.set_alarm(until);
         poll_fn(|_| {
-            let is_over = net.now() >= until || net.stopping();
+            let is_over = net.now() >= until || !net.phase().takes_connections();
             self.conn.with(|inner, index| {
                 if is_over {
                     inner.paused_listeners.retain(|listener| *listener != index);
@@ -325,7 +325,7 @@ impl<'n> Listener<'n> {
     /// worker stops, and all connections that had arrived are taken.
     fn poll_accept(&self) -> Poll<io::Result<Option<OwnedFd>>> {
         let net = self.conn.net();
-        let (last, room) = (net.stopping(), net.room());
+        let (last, room) = (!net.phase().takes_connections(), net.room());
         if room <= 0 && !last && !(room == 0 && net.has_idle()) {
             let key = self.conn.key();
             let accepted = self.conn.with(|inner, _| inner.driver.accepted(key));

@@ -27,6 +27,7 @@ mod limits;
 mod listener;
 pub(crate) mod options;
 mod over_readiness;
+mod phase;
 mod readable;
 mod shared_bytes;
 pub(crate) mod slot;
@@ -39,6 +40,7 @@ pub use contract::DispatchCounts;
 pub use limits::min_rate::MinRate;
 pub use listener::{AcceptBatch, Listener};
 pub use options::NetOptions;
+pub use phase::Phase;
 pub use readable::Readable;
 pub use shared_bytes::SharedBytes;
 pub use worker::executor::{Executor, OutOfMemory};
@@ -51,6 +53,7 @@ use contract::{Driver, SocketOrigin, WaitTime};
 use drover_sys::reserve;
 use limits::send_budget::SendBudget;
 use over_readiness::ReadinessDriver;
+use phase::Life;
 use slot::Flags;
 use state::Inner;
 use worker::timers::Wheel;
@@ -64,14 +67,7 @@ pub struct Net {
     inner: RefCell<Inner>,
     /// The time at the end of the last wait.
     now: Cell<Instant>,
-    stopping: Cell<bool>,
-    /// Whether the worker takes no more connections and keeps those it has ([`Net::retire`]).
-    retired: Cell<bool>,
-    /// How long idle connections may still send a request after [`Net::stop`].
-    linger: Cell<Duration>,
-    /// The time until which idle connections may still send a request. `None`: the worker does not stop,
-    /// or that time is over.
-    linger_until: Cell<Option<Instant>>,
+    life: Life,
     /// How long the worker has looked for events without finding one, instead of sleeping.
     spun: Cell<Duration>,
     /// The time until which knowledge of the page cache is used ([`CACHE_KNOWN_FOR`]).
@@ -93,7 +89,7 @@ impl fmt::Debug for Net {
         let live = self.inner.try_borrow().map(|inner| inner.live).ok();
         f.debug_struct("Net")
             .field("mechanism", self.mechanism)
-            .field("stopping", &self.stopping.get())
+            .field("phase", &self.phase())
             .field("live", &live)
             .finish_non_exhaustive()
     }
@@ -153,10 +149,7 @@ impl Net {
         Ok(Net {
             inner: RefCell::new(inner),
             now: Cell::new(now),
-            stopping: Cell::new(false),
-            retired: Cell::new(false),
-            linger: Cell::new(Duration::ZERO),
-            linger_until: Cell::new(None),
+            life: Life::new(),
             spun: Cell::new(Duration::ZERO),
             cache_known_until: Cell::new(now),
             helpers_waited: Cell::new(0),
@@ -210,23 +203,16 @@ impl Net {
         self.inner.borrow().driver.counts()
     }
 
-    /// Whether the worker takes no more connections: it stops, or has retired. A response is then the last one of its
-    /// connection.
+    /// How far the worker is on the way to its end.
     #[must_use]
-    pub fn stopping(&self) -> bool {
-        self.stopping.get() || self.retired.get()
-    }
-
-    /// Whether the worker is to end soon: [`Net::stop`].
-    #[must_use]
-    pub fn ending(&self) -> bool {
-        self.stopping.get()
+    pub fn phase(&self) -> Phase {
+        self.life.phase()
     }
 
     /// Leaves new connections to other workers: listeners take what has arrived and end. Connections go on, idle ones
     /// too, until they end by themselves or [`Net::stop`] follows.
     pub fn retire(&self) {
-        self.retired.set(true);
+        self.life.enter(Phase::Retired);
         self.resume_all();
     }
 
@@ -234,10 +220,7 @@ impl Net {
     /// connections see the end of their stream ([`Net::linger`]),
     /// [`Executor::run`] returns when the last coroutine has ended.
     pub fn stop(&self) {
-        self.stopping.set(true);
-        if !self.linger.get().is_zero() {
-            let until = self.now() + self.linger.get();
-            self.linger_until.set(Some(until));
+        if let Some(until) = self.life.stop(self.now()) {
             self.inner.borrow_mut().alarms.push(std::cmp::Reverse((until, Key::WAKER)));
         }
         self.resume_all();
@@ -246,18 +229,17 @@ impl Net {
     /// Sets how long idle connections may still send a request after a stop. Without
     /// this time a request that is on its way when the stop comes is lost.
     pub fn linger(&self, time: Duration) {
-        self.linger.set(time);
+        self.life.linger.set(time);
     }
 
     /// Whether an idle connection has no more time to send a request.
     fn idle_is_over(&self) -> bool {
-        self.stopping.get() && self.linger_until.get().is_none()
+        self.life.idle_is_over()
     }
 
     /// Lets idle connections see the end of their stream, if their time is over ([`Net::linger`]).
     fn end_linger(&self) {
-        if self.linger_until.get().is_some_and(|until| until <= self.now()) {
-            self.linger_until.set(None);
+        if self.life.ends_linger(self.now()) {
             self.resume_all();
         }
     }
@@ -420,9 +402,9 @@ impl Net {
         for key in self.remote.take() {
             self.wake(key);
         }
-        if self.remote.stop_asked() && !self.stopping.get() {
+        if self.remote.stop_asked() && !self.phase().is_ending() {
             self.stop();
-        } else if self.remote.retire_asked() && !self.stopping() {
+        } else if self.remote.retire_asked() && self.phase().takes_connections() {
             self.retire();
         }
     }

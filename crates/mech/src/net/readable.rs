@@ -40,7 +40,7 @@ impl<'n> Readable<'n> {
     /// Errors of the mechanism.
     pub async fn ready(&self) -> io::Result<bool> {
         poll_fn(|_| {
-            if self.conn.net().ending() {
+            if self.conn.net().phase().is_ending() {
                 return Poll::Ready(Ok(false));
             }
             let key = self.conn.key();

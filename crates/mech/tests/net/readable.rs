@@ -34,7 +34,7 @@ fn everything_that_is_written_is_read_and_a_stop_ends_the_reader() {
                 }
             });
             executor.service(|conn| async move {
-                while !conn.net().stopping() {
+                while conn.net().phase().takes_connections() {
                     conn.sleep_until(conn.net().now() + PATIENCE).await;
                 }
             });

@@ -248,9 +248,9 @@ fn floods_that_are_not_read_leave_the_others_alone() {
                     return echo(conn).await;
                 }
                 let net = conn.net();
-                std::future::poll_fn(|_| match net.stopping() {
-                    true => std::task::Poll::Ready(()),
-                    false => std::task::Poll::Pending,
+                std::future::poll_fn(|_| match net.phase().takes_connections() {
+                    true => std::task::Poll::Pending,
+                    false => std::task::Poll::Ready(()),
                 })
                 .await;
             },

@@ -208,7 +208,7 @@ fn path<'r>(request: &Request<'r>) -> &'r [u8] {
 
 /// Reads the counters every second, so that there are rates.
 pub(super) async fn sample(conn: Conn<'_>, site: &AdminSite) {
-    while !conn.net().stopping() {
+    while conn.net().phase().takes_connections() {
         conn.sleep_until(conn.net().now() + SAMPLE_EVERY).await;
         site.samples.borrow_mut().read(&site.server, conn.net().now());
     }
@@ -226,7 +226,7 @@ async fn converse(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
     loop {
         let now = conn.net().now();
         site.clock.borrow_mut().tick(now);
-        let closes = conn.net().stopping();
+        let closes = !conn.net().phase().takes_connections();
         match conn.io(|io| site.respond(io, now, closes)) {
             Next::Receive => {}
             Next::Again => {
@@ -278,7 +278,7 @@ async fn linger(conn: &Conn<'_>) -> io::Result<()> {
 /// Sends the state of the server every second, as server-sent events
 /// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>), until the client leaves.
 async fn stream(conn: &Conn<'_>, site: &AdminSite) -> io::Result<()> {
-    while !conn.net().stopping() {
+    while conn.net().phase().takes_connections() {
         let event = format!("data: {}\n\n", site.status());
         conn.io(|io| {
             io.output.extend_from_slice(event.as_bytes());

@@ -261,7 +261,7 @@ impl Drop for ServedConnection<'_> {
             addresses.end(self.conn.key());
         }
         self.observe(|observers, known| observers.dropped(known));
-        if !self.finished.get() && self.conn.net().ending() && self.conn.is_under_way() {
+        if !self.finished.get() && self.conn.net().phase().is_ending() && self.conn.is_under_way() {
             self.service.counters.add(Counter::Cut, 1);
         }
     }

@@ -258,10 +258,10 @@ fn observers(
 /// Hands lines of the trace and of the access log over that are a second old, until the worker stops. The last ones are
 /// handed over when it has ended.
 async fn hand_lines_over(conn: Conn<'_>, observers: &Observers) {
-    while !conn.net().ending() {
+    while !conn.net().phase().is_ending() {
         // By the coarse timers: a precise sleep costs a reading of the clock in every turn.
         conn.set_deadline(Some(trace::KEPT_FOR));
-        let _time_is_up = conn.until(|| conn.net().ending()).await;
+        let _time_is_up = conn.until(|| conn.net().phase().is_ending()).await;
         observers.flush();
     }
 }

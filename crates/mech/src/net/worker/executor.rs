@@ -133,8 +133,8 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             self.net.hear_remote();
             self.net.end_linger();
             self.run_ready(&mut spawn);
-            let over =
-                self.net.live() == 0 || (self.net.ending() && self.grace_is_over(&mut stop_at));
+            let over = self.net.live() == 0
+                || (self.net.phase().is_ending() && self.grace_is_over(&mut stop_at));
             if over {
                 break;
             }

@@ -165,7 +165,7 @@ impl Http1State {
         let (service, net) = (connection.service, connection.conn.net());
         let is_last = connection.is_at_its_last_request();
         if !is_last
-            && !net.stopping()
+            && net.phase().takes_connections()
             && let Some(consumed) = self.repeated.answer(input, net.now(), &mut self.exchange)
         {
             service.counters.add(Counter::Requests, 1);
@@ -194,7 +194,7 @@ impl Http1State {
             }
         }
         service.counters.add(Counter::Requests, 1);
-        let taken = taken(request, input, is_last || net.stopping());
+        let taken = taken(request, input, is_last || !net.phase().takes_connections());
         let is_usual = taken.connection == ConnectionField::Implied
             && self.exchange.fields.is_empty()
             && self.exchange.user.is_none()
