@@ -15,9 +15,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::sendfile::Sendfile;
+use super::sendfile::{SENDFILE, Sendfile};
 use super::splice::{PIPE_SIZE, SPLICE, Splice};
-use super::threads::{self, Threads};
+use super::threads::{self, THREADS, Threads};
 use crate::fileio::support::page_cache::{has_pages, is_read};
 use crate::fileio::support::reads::Reads;
 use crate::fileio::{Backend, FileIo, FileIoOptions, ReadTimes, Sent, Transfer};
@@ -27,6 +27,8 @@ use drover_sys::waker::Waker;
 
 /// The backend behind `auto`.
 pub(crate) static AUTO: Backend = Backend {
+    // Never counted: what it takes is.
+    place: 0,
     name: "auto",
     summary: "sendfile(2), or splice(2), for what is in the page cache; threads read the rest",
     past_cache: false,
@@ -60,6 +62,8 @@ struct Auto {
     waker: Arc<Waker>,
     /// The cached part of each file that is remembered, by descriptor number.
     known: Vec<Known>,
+    /// The backend that was asked to send last.
+    sender: &'static Backend,
     /// The number of calls of [`FileIo::forget_cached`]. An entry of `known` with another period is void.
     period: u32,
 }
@@ -87,12 +91,14 @@ impl FileIo for Auto {
         if let Some(cold) = &mut self.cold
             && cold.has(transfer.key)
         {
+            self.sender = &THREADS;
             let sent = cold.send(transfer);
             self.give_back_what_is_cached(&transfer, &sent);
             return sent;
         }
         // Bytes of this connection are in a pipe: they must be sent before any others.
         if self.large.has(transfer.key) {
+            self.sender = &SPLICE;
             return self.large.send(transfer);
         }
         if let Some(len) = self.cached_len(transfer.file, transfer.offset, transfer.len) {
@@ -100,8 +106,10 @@ impl FileIo for Auto {
             if len.min(transfer.at_once) < PIPE_SIZE as u64
                 || !self.large.has_pipe(self.options.pipes)
             {
+                self.sender = &SENDFILE;
                 return self.cached.send(transfer);
             }
+            self.sender = &SPLICE;
             if self.options.timed {
                 self.spliced.insert(transfer.key);
             }
@@ -111,10 +119,15 @@ impl FileIo for Auto {
             // If no thread can be started, sendfile(2) waits for the disk on the worker's thread.
             self.cold = threads::open(&self.options, &self.waker).ok();
         }
+        self.sender = if self.cold.is_some() { &THREADS } else { &SENDFILE };
         match &mut self.cold {
             Some(cold) => cold.send(transfer),
             None => self.cached.send(transfer),
         }
+    }
+
+    fn sender(&self) -> &'static Backend {
+        self.sender
     }
 
     fn reap(&mut self, ready: &mut Vec<Key>) -> io::Result<()> {
@@ -151,6 +164,7 @@ impl Auto {
             options: FileIoOptions { cached_at_once: false, ..options.clone() },
             waker: Arc::clone(waker),
             known: Vec::new(),
+            sender: &SENDFILE,
             period: 0,
         }
     }

@@ -24,12 +24,13 @@ use drover_sys::waker::Waker;
 
 /// The `linux-aio` backend.
 pub(crate) static LINUX_AIO: Backend = Backend {
+    place: 6,
     name: "linux-aio",
     summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
     past_cache: true,
     reads_apart: true,
     calls: &[libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy],
-    open: |options, waker| Ok(Box::new(open(LINUX_AIO.name, options, waker)?)),
+    open: |options, waker| Ok(Box::new(open(&LINUX_AIO, options, waker)?)),
 };
 
 /// How many reads of one worker may be under way. `fs.aio-max-nr` limits the reads of all processes
@@ -39,10 +40,9 @@ const MOST: u32 = 128;
 /// The result of a read that the file system cannot do with `O_DIRECT`.
 const INVAL: i64 = -(libc::EINVAL as i64);
 
-/// Makes the reads of one worker. `name` is the backend's name: `linux-aio-sendfile` uses this function
-/// too.
+/// Makes the reads of one worker. `linux-aio-sendfile` uses this function too.
 pub(super) fn open(
-    name: &'static str,
+    backend: &'static Backend,
     options: &FileIoOptions,
     waker: &Arc<Waker>,
 ) -> io::Result<Reads<LinuxAio>> {
@@ -53,7 +53,7 @@ pub(super) fn open(
         done: Vec::new(),
         counts: Arc::clone(&options.counts),
     };
-    Ok(Reads::new(aio, options, name, waker))
+    Ok(Reads::new(aio, options, backend, waker))
 }
 
 pub(super) struct LinuxAio {

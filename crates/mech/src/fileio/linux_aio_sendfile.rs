@@ -11,6 +11,7 @@ use crate::fileio::{Backend, linux_aio};
 
 /// The `linux-aio-sendfile` backend.
 pub(crate) static LINUX_AIO_SENDFILE: Backend = Backend {
+    place: 7,
     name: "linux-aio-sendfile",
     summary: "io_submit(2) with O_DIRECT into a memfd, past the page cache, then sendfile(2) from it",
     past_cache: true,
@@ -23,6 +24,6 @@ pub(crate) static LINUX_AIO_SENDFILE: Backend = Backend {
         libc::SYS_memfd_create,
     ],
     open: |options, waker| {
-        Ok(Box::new(linux_aio::open(LINUX_AIO_SENDFILE.name, options, waker)?.lending()))
+        Ok(Box::new(linux_aio::open(&LINUX_AIO_SENDFILE, options, waker)?.lending()))
     },
 };

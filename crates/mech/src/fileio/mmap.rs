@@ -21,6 +21,7 @@ use drover_sys::socket::send_behind;
 
 /// The `mmap` backend.
 pub(crate) static MMAP: Backend = Backend {
+    place: 1,
     name: "mmap",
     summary: "mmap(2) of 512 KiB at a time, then head and bytes in one vectored send",
     past_cache: false,
@@ -38,6 +39,10 @@ struct Mmap {
 }
 
 impl FileIo for Mmap {
+    fn sender(&self) -> &'static Backend {
+        &MMAP
+    }
+
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let Transfer { socket, head, file, offset, len, .. } = transfer;
         let end = rustix::fs::fstat(file)?.st_size as u64;

@@ -51,6 +51,9 @@ pub trait FileIo {
     /// get the promised length. Otherwise an error of the file or of the socket.
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent>;
 
+    /// The backend that [`FileIo::send`] has used the last time: of [`auto()`] one of those that it combines.
+    fn sender(&self) -> &'static Backend;
+
     /// Collects the reads that have ended, and appends the keys of their connections to `ready`. The
     /// worker calls this method after every wait. The end of a read ends the wait by the worker's
     /// [`Waker`].
@@ -222,6 +225,9 @@ impl FileIoOptions {
     }
 }
 
+/// How many backends there are in [`ALL`].
+pub const BACKENDS: usize = 9;
+
 /// Counters of what the backends have done.
 #[derive(Debug, Default)]
 pub struct FileIoCounts {
@@ -235,6 +241,8 @@ pub struct FileIoCounts {
     pub not_direct: AtomicU64,
     /// Steps of files that were announced to the kernel ([`FileIoOptions::advise_next`]).
     pub advised: AtomicU64,
+    /// Bytes of files that sockets took, of each backend in [`ALL`].
+    pub sent: [AtomicU64; BACKENDS],
 }
 
 /// A new backend, or the error of setting it up.
@@ -242,6 +250,8 @@ type Opened = io::Result<Box<dyn FileIo>>;
 
 /// A backend as data.
 pub struct Backend {
+    /// The backend's place in [`ALL`].
+    pub(crate) place: usize,
     /// The backend's name: flag value, file name, test label, chart legend.
     pub name: &'static str,
     /// What the backend does, in one line.

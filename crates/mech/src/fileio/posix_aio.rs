@@ -21,6 +21,7 @@ use drover_sys::waker::Waker;
 
 /// The `posix-aio` backend.
 pub(crate) static POSIX_AIO: Backend = Backend {
+    place: 5,
     name: "posix-aio",
     summary: "aio_read(3), which the C library does with threads, then one vectored send",
     past_cache: false,
@@ -37,7 +38,7 @@ fn open(options: &FileIoOptions, waker: &Arc<Waker>) -> Reads<PosixAio> {
     let counts = Arc::clone(&options.counts);
     let results = ReadResults::new(Arc::clone(waker));
     let aio = PosixAio { operations: Vec::new(), results, counts, under_way: 0 };
-    Reads::new(aio, options, POSIX_AIO.name, waker)
+    Reads::new(aio, options, &POSIX_AIO, waker)
 }
 
 #[expect(clippy::vec_box, reason = "the library has the addresses of the boxed operations")]

@@ -14,6 +14,7 @@ use crate::fileio::{Backend, FileIo, Sent, Transfer, send_head, truncated};
 
 /// The `sendfile` backend.
 pub(crate) static SENDFILE: Backend = Backend {
+    place: 2,
     name: "sendfile",
     summary: "sendfile(2), the head before it with MSG_MORE",
     past_cache: false,
@@ -25,6 +26,10 @@ pub(crate) static SENDFILE: Backend = Backend {
 pub(super) struct Sendfile;
 
 impl FileIo for Sendfile {
+    fn sender(&self) -> &'static Backend {
+        &SENDFILE
+    }
+
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let len = transfer.len.min(transfer.at_once) as usize;
         send(&transfer, transfer.file.as_fd(), transfer.offset, len).map(Sent::Bytes)

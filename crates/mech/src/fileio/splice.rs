@@ -19,6 +19,7 @@ use crate::key::Key;
 
 /// The `splice` backend.
 pub(crate) static SPLICE: Backend = Backend {
+    place: 3,
     name: "splice",
     summary: "splice(2) through a pipe, the head before it with MSG_MORE",
     past_cache: false,
@@ -122,6 +123,10 @@ fn send_from(
 }
 
 impl FileIo for Splice {
+    fn sender(&self) -> &'static Backend {
+        &SPLICE
+    }
+
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let Transfer { key, socket, head, file, offset, len, at_once } = transfer;
         // The pipe is filled before the head is sent: if reading fails, the client has got no bytes.

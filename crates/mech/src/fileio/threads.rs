@@ -15,6 +15,7 @@ use drover_sys::waker::Waker;
 
 /// The `threads` backend.
 pub(crate) static THREADS: Backend = Backend {
+    place: 4,
     name: "threads",
     summary: "pread(2) by a pool of threads, then head and bytes in one vectored send",
     past_cache: false,
@@ -38,7 +39,7 @@ pub(super) fn open(options: &FileIoOptions, waker: &Arc<Waker>) -> io::Result<Re
     let counts = Arc::clone(&options.counts);
     let results = ReadResults::new(Arc::clone(waker));
     let threads = Threads { pool: options.pool()?, results, counts, under_way: 0 };
-    Ok(Reads::new(threads, options, THREADS.name, waker))
+    Ok(Reads::new(threads, options, &THREADS, waker))
 }
 
 impl Reader for Threads {

@@ -22,6 +22,7 @@ use drover_sys::waker::Waker;
 
 /// The `uring` backend.
 pub(crate) static URING: Backend = Backend {
+    place: 8,
     name: "uring",
     summary: "reads by io_uring, then head and bytes in one vectored send",
     past_cache: false,
@@ -59,7 +60,7 @@ pub(super) fn open(options: &FileIoOptions, waker: &Arc<Waker>) -> io::Result<Re
     let at_once = squeue::Flags::empty();
     let flags = if options.cached_at_once { at_once } else { squeue::Flags::ASYNC };
     let uring = Uring { ring, under_way: 0, reads: Vec::new(), flags, counts, notifier };
-    Ok(Reads::new(uring, options, URING.name, waker))
+    Ok(Reads::new(uring, options, &URING, waker))
 }
 
 impl Uring {

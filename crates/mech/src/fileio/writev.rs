@@ -12,6 +12,7 @@ use drover_sys::socket::send_vectored;
 
 /// The `writev` backend.
 pub(crate) static WRITEV: Backend = Backend {
+    place: 0,
     name: "writev",
     summary: "pread(2) into memory, then head and bytes in one vectored send",
     past_cache: false,
@@ -30,6 +31,10 @@ struct Writev {
 }
 
 impl FileIo for Writev {
+    fn sender(&self) -> &'static Backend {
+        &WRITEV
+    }
+
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let Transfer { socket, head, file, offset, len, .. } = transfer;
         let step = len.min(CHUNK as u64) as usize;

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::fileio::support::counted::CountedFileIo;
 use crate::key::Key;
 use crate::mechanism::{Mechanism, MechanismKind};
 use crate::readiness::support::dispatcher::Dispatcher;
@@ -40,7 +41,7 @@ pub use contract::DispatchCounts;
 pub use limits::min_rate::MinRate;
 pub use listener::{AcceptBatch, Listener};
 pub use options::NetOptions;
-pub use phase::Phase;
+pub use phase::WorkerPhase;
 pub use readable::Readable;
 pub use shared_bytes::SharedBytes;
 pub use worker::executor::{Executor, OutOfMemory};
@@ -111,7 +112,7 @@ impl Net {
             MechanismKind::Readiness { .. } => {
                 let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
                 let waker = dispatcher.waker();
-                let files = options.files.open(&options.file_options, &waker)?;
+                let files = CountedFileIo::open(options.files, &options.file_options, &waker)?;
                 let driver = ReadinessDriver::new(dispatcher, files);
                 (Box::new(driver), waker)
             }
@@ -205,14 +206,14 @@ impl Net {
 
     /// How far the worker is on the way to its end.
     #[must_use]
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> WorkerPhase {
         self.life.phase()
     }
 
     /// Leaves new connections to other workers: listeners take what has arrived and end. Connections go on, idle ones
     /// too, until they end by themselves or [`Net::stop`] follows.
     pub fn retire(&self) {
-        self.life.enter(Phase::Retired);
+        self.life.enter(WorkerPhase::Retired);
         self.resume_all();
     }
 

@@ -19,7 +19,8 @@ use super::contract::{
     WaitTime, resume_owners,
 };
 use super::slot::{Flags, Slot};
-use crate::fileio::{FileIo, ReadTimes, Sent, Transfer};
+use crate::fileio::support::counted::CountedFileIo;
+use crate::fileio::{ReadTimes, Sent, Transfer};
 use crate::key::Key;
 use crate::mechanism::Features;
 use crate::readiness::support::dispatcher::Dispatcher;
@@ -28,7 +29,7 @@ use crate::readiness::{Event, Interest, Readiness, Ready};
 pub(crate) struct ReadinessDriver {
     dispatcher: Dispatcher,
     features: Features,
-    files: Box<dyn FileIo>,
+    files: CountedFileIo,
     events: Vec<Event>,
     /// Connections for which the file backend has read a part of a file.
     read: Vec<Key>,
@@ -49,7 +50,7 @@ pub(crate) struct ReadinessDriver {
 const ACCEPTS_BEFORE_REREGISTER: u32 = 16;
 
 impl ReadinessDriver {
-    pub(crate) fn new(dispatcher: Dispatcher, files: Box<dyn FileIo>) -> ReadinessDriver {
+    pub(crate) fn new(dispatcher: Dispatcher, files: CountedFileIo) -> ReadinessDriver {
         let features = dispatcher.features();
         ReadinessDriver {
             dispatcher,
@@ -383,7 +384,7 @@ impl Driver for ReadinessDriver {
             }
             let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
             let asked = output.head_left().len() + output.next_in_memory().len();
-            match send(key, fd.as_fd(), output, self.files.as_mut()) {
+            match send(key, fd.as_fd(), output, &mut self.files) {
                 Ok(Sent::Later) => return Poll::Pending,
                 Ok(Sent::Bytes(count)) => {
                     output.sent(count as u64);
@@ -468,7 +469,7 @@ fn send(
     key: Key,
     socket: BorrowedFd<'_>,
     output: &Output,
-    files: &mut dyn FileIo,
+    files: &mut CountedFileIo,
 ) -> io::Result<Sent> {
     let head = output.head_left();
     let count = match &output.body {

@@ -11,7 +11,7 @@ use drover_sys::waker::Waker;
 use rustix::io::Errno;
 
 use super::in_flight::{NONE, Receive, RequestId, Requests, Sending, Work};
-use crate::fileio::FileIo;
+use crate::fileio::support::counted::CountedFileIo;
 use crate::key::Key;
 use crate::mechanism::MechanismOptions;
 pub(super) use crate::mechanism::RECEIVE_BUFFER_SIZE as BUFFER_SIZE;
@@ -125,7 +125,7 @@ pub(crate) struct CompletionDriver {
     pub(super) unix: bool,
     pub(super) states: Vec<DriverSlot>,
     pub(super) listeners: Vec<RingListener>,
-    pub(super) files: Box<dyn FileIo>,
+    pub(super) files: CountedFileIo,
     /// Connections for which the file backend has read a part of a file.
     pub(super) read: Vec<Key>,
     pub(super) counts: DispatchCounts,
@@ -177,7 +177,7 @@ impl CompletionDriver {
     pub(crate) fn new(options: &NetOptions) -> io::Result<CompletionDriver> {
         let ring = retry_on_enomem(|| ring(&options.dispatch))?;
         let waker = Arc::new(Waker::eventfd()?);
-        let files = options.files.open(&options.file_options, &waker)?;
+        let files = CountedFileIo::open(options.files, &options.file_options, &waker)?;
         let mut driver = CompletionDriver {
             requests: Requests::new(ring),
             skipped: Box::default(),

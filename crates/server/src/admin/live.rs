@@ -36,6 +36,8 @@ pub(super) struct LiveStatus {
     all: Statistics,
     /// Responses by their status, without those that there were none of.
     responses: BTreeMap<u16, u64>,
+    /// Bytes of files that each backend has sent, without those that have sent none.
+    file_bytes: BTreeMap<&'static str, u64>,
     /// How long they took, since the server started.
     response_times: ResponseTimes,
     pub(super) workers: Vec<LiveWorker>,
@@ -167,6 +169,7 @@ impl LiveStatus {
             rates: samples.rates(),
             all: sum.statistics(),
             responses: counted.filter(|(_, count)| *count > 0).collect(),
+            file_bytes: sum.file_bytes().filter(|(_, bytes)| *bytes > 0).collect(),
             response_times: ResponseTimes::new(
                 sum.response_times(),
                 sum.get(Counter::ResponseNanos),

@@ -184,6 +184,7 @@ pub(super) fn write(server: &WatchedServer) -> String {
     for &(counter, name, help) in COUNTERS {
         out.by_worker((name, "counter", help), &rows, |row| Some(row.get(counter)));
     }
+    of_file_bytes(&mut out, &rows);
     of_response_times(&mut out, &rows);
     of_threads(&mut out, if facts.processes { &processes } else { &[] }, &rows);
     of_processes(&mut out, &processes, facts.started_at_s);
@@ -220,6 +221,19 @@ fn of_server(
         for status in Status::ALL.iter().filter(|status| status.code() >= 200) {
             let labels = format_args!("{{status=\"{}\",worker=\"{worker}\"}}", status.code());
             out.sample(name, labels, row.responses(*status));
+        }
+    }
+}
+
+/// How many bytes of files each backend has sent.
+fn of_file_bytes(out: &mut Exposition, rows: &[CounterRow]) {
+    let name = "drover_file_sent_bytes_total";
+    let help = "Bytes of files that sockets took, by the backend that has sent them; files that are kept in memory are not counted.";
+    out.metric(name, "counter", help);
+    for (worker, row) in rows.iter().enumerate() {
+        for (backend, bytes) in row.file_bytes() {
+            let labels = format_args!("{{backend=\"{backend}\",worker=\"{worker}\"}}");
+            out.sample(name, labels, bytes);
         }
     }
 }

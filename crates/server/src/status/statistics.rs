@@ -69,8 +69,11 @@ const STATUSES: usize = 400;
 /// Responses by how long they took: the first of [`BUCKETS`] counters in a row.
 const FIRST_TIME: usize = Counter::Responses as usize + STATUSES;
 
+/// Bytes of files that were sent, by backend: the first of [`fileio::BACKENDS`] counters in a row.
+const FIRST_FILE_BYTES: usize = FIRST_TIME + BUCKETS;
+
 /// How many counters a worker has.
-const COUNTS: usize = FIRST_TIME + BUCKETS;
+const COUNTS: usize = FIRST_FILE_BYTES + fileio::BACKENDS;
 
 /// Where the responses with a status are counted.
 fn place_of(status: Status) -> usize {
@@ -164,7 +167,13 @@ impl CounterRow {
 
     /// How many responses took so long, by buckets.
     pub(crate) fn response_times(&self) -> &[u64] {
-        &self.0[FIRST_TIME..]
+        &self.0[FIRST_TIME..FIRST_FILE_BYTES]
+    }
+
+    /// How many bytes of files each backend has sent, by its name.
+    pub(crate) fn file_bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = fileio::ALL.iter().map(|backend| backend.name);
+        names.zip(self.0[FIRST_FILE_BYTES..].iter().copied())
     }
 
     /// How many connections are open. Those of a process that was killed count as open until
@@ -298,24 +307,36 @@ pub(crate) struct CountsCarrier {
     files: Arc<fileio::FileIoCounts>,
     /// What was added before, in the order of [`KEPT_APART`].
     added: [u64; KEPT_APART.len()],
+    /// The bytes of files that were added before, by backend.
+    added_bytes: [u64; fileio::BACKENDS],
 }
 
 impl CountsCarrier {
     pub(crate) fn new(counters: &WorkerCounters, files: &Arc<fileio::FileIoCounts>) -> Self {
         let (counters, files) = (counters.clone(), Arc::clone(files));
-        CountsCarrier { counters, files, added: [0; KEPT_APART.len()] }
+        let (added, added_bytes) = ([0; KEPT_APART.len()], [0; fileio::BACKENDS]);
+        CountsCarrier { counters, files, added, added_bytes }
     }
 
     /// Adds what is new since the last call.
     pub(crate) fn add(&mut self, dispatch: DispatchCounts) {
         let DispatchCounts { waits, events, would_block, short_sends } = dispatch;
-        let fileio::FileIoCounts { reads, at_once, not_direct, advised } = &*self.files;
+        let fileio::FileIoCounts { reads, at_once, not_direct, advised, sent } = &*self.files;
         let [reads, at_once, not_direct, advised] =
             [reads, at_once, not_direct, advised].map(|count| count.load(Ordering::Relaxed));
         let now = [waits, events, would_block, short_sends, reads, at_once, not_direct, advised];
         for ((counter, added), now) in KEPT_APART.into_iter().zip(&mut self.added).zip(now) {
             if now != *added {
                 self.counters.add(counter, now - std::mem::replace(added, now));
+            }
+        }
+        let places = FIRST_FILE_BYTES..;
+        for ((place, added), now) in places.zip(&mut self.added_bytes).zip(sent) {
+            let now = now.load(Ordering::Relaxed);
+            if now != *added {
+                let count = &self.counters.0[place];
+                let new = now - std::mem::replace(added, now);
+                count.store(count.load(Ordering::Relaxed) + new, Ordering::Relaxed);
             }
         }
     }

@@ -128,6 +128,39 @@ fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
 }
 
 #[test]
+fn the_bytes_of_files_are_those_of_the_backend_that_has_sent_them() {
+    let site = Site::new();
+    site.file("small", "kept in memory");
+    site.sparse("large", 3 << 20);
+    let usable = drover_mech::fileio::ALL.iter().filter(|backend| match backend.probe() {
+        Ok(()) => true,
+        Err(reason) => {
+            drover_testing::skip!("{}: {reason}", backend.name);
+            false
+        }
+    });
+    let flags = usable.map(|backend| (backend.name, Some(backend.name))).chain([("auto", None)]);
+    for (files, backend) in flags {
+        let (server, admin) = watched(&site, &["--files", files]);
+        for path in ["/small", "/large"] {
+            let mut client = server.connect();
+            client.send(request("GET", path, &["Connection: close"]));
+            client.reply().is(200);
+            client.expect_end();
+        }
+        server.connect().head("/large", &[]);
+        // A backend that was asked for sends all files; auto keeps small ones in memory. A worker tells of it before its next wait.
+        let expected = f64::from(3 << 20) + if backend.is_some() { 14.0 } else { 0.0 };
+        let sent =
+            |labels: &[_]| metrics_at_rest(admin).sum("drover_file_sent_bytes_total", labels);
+        once(|| (sent(&[]) == expected).then_some(()));
+        if let Some(name) = backend {
+            assert_eq!(sent(&[("backend", name)]), expected, "{name}");
+        }
+    }
+}
+
+#[test]
 fn the_metrics_of_processes_are_those_of_the_kernel() {
     let site = Site::new();
     for (workers, processes) in [(THREADS, 0), (PROCESSES, 2)] {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::Advice;
 
-use crate::fileio::{FileIo, FileIoCounts, FileIoOptions, Sent, Transfer};
+use crate::fileio::{Backend, FileIo, FileIoCounts, FileIoOptions, Sent, Transfer};
 use crate::key::Key;
 
 /// A backend that reads within [`FileIo::send`], with an announcement before each send: the step that is
@@ -34,6 +34,10 @@ pub(crate) fn ahead<F: FileIo + 'static>(options: &FileIoOptions, inner: F) -> B
 }
 
 impl<F: FileIo> FileIo for Advised<F> {
+    fn sender(&self) -> &'static Backend {
+        self.inner.sender()
+    }
+
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let most = transfer.len.min(self.step.saturating_mul(2));
         will_need(transfer.file.as_fd(), transfer.offset, most, &self.counts);

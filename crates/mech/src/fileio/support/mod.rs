@@ -3,6 +3,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod buffer;
+pub(crate) mod counted;
 pub(crate) mod memory;
 pub(crate) mod notifier;
 pub(crate) mod page_cache;

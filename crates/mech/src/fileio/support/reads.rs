@@ -22,7 +22,9 @@ use crate::fileio::support::buffer::Buffer;
 use crate::fileio::support::memory::ReadMemory;
 use crate::fileio::support::page_cache;
 use crate::fileio::support::times::{ReadTimes, Span};
-use crate::fileio::{FileIo, FileIoCounts, FileIoOptions, Sent, Transfer, sendfile, truncated};
+use crate::fileio::{
+    Backend, FileIo, FileIoCounts, FileIoOptions, Sent, Transfer, sendfile, truncated,
+};
 use crate::files::served::ServedFile;
 use crate::key::Key;
 use drover_sys::socket::send_vectored;
@@ -118,8 +120,8 @@ const NONE: u32 = u32::MAX;
 /// All reads of one worker. Implements [`FileIo`] by a [`Reader`].
 pub(crate) struct Reads<R: Reader> {
     reader: R,
-    /// The backend's name, for [`ReadTimes::backend`].
-    name: &'static str,
+    /// The backend that reads so.
+    backend: &'static Backend,
     /// [`FileIoOptions::timed`].
     timed: bool,
     /// [`FileIoOptions::cached_at_once`]. The worker reads such bytes itself, or, with
@@ -196,7 +198,7 @@ impl<R: Reader> Reads<R> {
     pub(crate) fn new(
         reader: R,
         options: &FileIoOptions,
-        name: &'static str,
+        backend: &'static Backend,
         waker: &Arc<Waker>,
     ) -> Reads<R> {
         let memory = Arc::clone(&options.read_memory);
@@ -205,7 +207,7 @@ impl<R: Reader> Reads<R> {
         let capacity = size.next_multiple_of(crate::files::bytes::page_size() as usize);
         Reads {
             reader,
-            name,
+            backend,
             timed: options.timed,
             cached_at_once: options.cached_at_once,
             advises: options.advise_next,
@@ -404,7 +406,7 @@ impl<R: Reader> Reads<R> {
             if self.times.len() <= slot {
                 self.times.resize(slot + 1, ReadTimes::default());
             }
-            self.times[slot].add(self.name, asked, span);
+            self.times[slot].add(self.backend.name, asked, span);
         }
     }
 
@@ -455,6 +457,10 @@ impl<R: Reader> Reads<R> {
 }
 
 impl<R: Reader> FileIo for Reads<R> {
+    fn sender(&self) -> &'static Backend {
+        self.backend
+    }
+
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
         let mut id = self.of(transfer.key);
         if id == NONE {

@@ -79,7 +79,7 @@ fn case_with(options: FileIoOptions) -> Case {
         reads: Reads::new(
             Reader1(Rc::clone(&reader)),
             &options,
-            "one by one",
+            &crate::fileio::threads::THREADS,
             &Arc::new(Waker::eventfd().unwrap()),
         ),
         reader,
