@@ -67,6 +67,17 @@ struct Case {
     file: Rc<ServedFile>,
 }
 
+/// The backend of these reads.
+static ONE_BY_ONE: Backend = Backend {
+    place: 0,
+    name: "one by one",
+    summary: "",
+    past_cache: false,
+    reads_apart: true,
+    calls: &[],
+    open: |_, _| Err(io::ErrorKind::Unsupported.into()),
+};
+
 fn case() -> Case {
     case_with(FileIoOptions { timed: true, cached_at_once: false, ..FileIoOptions::new(16, 1) })
 }
@@ -79,7 +90,7 @@ fn case_with(options: FileIoOptions) -> Case {
         reads: Reads::new(
             Reader1(Rc::clone(&reader)),
             &options,
-            &crate::fileio::threads::THREADS,
+            &ONE_BY_ONE,
             &Arc::new(Waker::eventfd().unwrap()),
         ),
         reader,
