@@ -36,15 +36,14 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
             let ((responses, step), progress) =
                 connection.conn.respond(|io| respond::respond(connection, io, awaited.take()));
             begun &= responses == 0;
-            let has_parts = matches!(step, ConnectionStep::SendParts(..));
-            let last = u32::from(responses > 0 && !has_parts);
-            let input = match connection.over(progress, responses.saturating_sub(1), last)? {
+            let (before, last) = step.responses(responses);
+            let input = match connection.over(progress, before, last)? {
                 Some(input) => input,
                 None => {
                     // The deadline of a request ends with its head.
                     connection.conn.set_deadline(connection.service.limits.time_outs.idle);
                     let sent = connection.flush().await;
-                    connection.ended(sent, last)?;
+                    connection.ended(sent, step.responses(1).1)?;
                     connection.conn.input_len()
                 }
             };

@@ -48,6 +48,21 @@ pub(super) enum ConnectionStep {
     Wait(Rc<PendingAnswer>),
 }
 
+impl ConnectionStep {
+    /// Of so many responses: those that end before the step's last one, and the last if it ends with the output. A response in
+    /// parts goes on.
+    #[inline]
+    pub(super) fn responses(&self, count: u32) -> (u32, u32) {
+        match self {
+            ConnectionStep::SendParts(..) => (count.saturating_sub(1), 0),
+            ConnectionStep::Wait(_) => (count, 0),
+            ConnectionStep::Send(_) | ConnectionStep::LookAgain => {
+                (count.saturating_sub(1), count.min(1))
+            }
+        }
+    }
+}
+
 /// What a connection does when a response has been sent.
 #[derive(Clone, Copy)]
 pub(super) enum AfterResponse {
