@@ -160,6 +160,8 @@ mod tests {
             ("curl http://a -A $'a\\nb'", "no header field"),
             ("curl http://a -H 'Transfer-Encoding: chunked'", "by itself"),
             ("curl http://a -d abc -H 'Content-Length: 4'", "3 bytes"),
+            ("curl http://a -d abc -H 'Content-Length: +3'", "3 bytes"),
+            ("curl http://a -d abc -H 'Content-Length: 03'", "3 bytes"),
             ("curl http://a -d abc -H 'Content-Length:'", "without its length"),
             ("curl http://a -H 'Expect: 100-continue'", "Expect"),
             ("curl http://a -H @file", "--header '@file'"),

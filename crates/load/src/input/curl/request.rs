@@ -124,7 +124,7 @@ fn fields(command: &CurlCommand, url: &Url, body: Option<&Body>) -> Result<Vec<S
     for field in &command.fields {
         match name(field).to_ascii_lowercase().as_str() {
             "host" => {}
-            "content-length" if field[15..].trim().parse() != Ok(length) => {
+            "content-length" if field[15..].trim() != length.to_string() => {
                 return Err(format!(
                     "--header '{field}': the body has {length} bytes: leave it out"
                 ));
