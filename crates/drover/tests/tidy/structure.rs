@@ -181,8 +181,6 @@ fn the_branches_of_an_import_are_found() {
 }
 
 fn resolved(path: &str, module: &[String]) -> Option<Vec<String>> {
-    let word = |it: &char| it.is_alphanumeric() || *it == '_' || *it == ':';
-    let path: String = path.chars().take_while(word).collect();
     let mut from = module.to_vec();
     let mut parts = path.split("::").filter(|part| !part.is_empty()).peekable();
     if parts.peek() == Some(&"crate") {

@@ -36,10 +36,10 @@ pub(super) struct LiveStatus {
     all: Statistics,
     /// Responses by their status, without those that there were none of.
     responses: BTreeMap<u16, u64>,
-    /// Bytes of files that each backend has sent, without those that have sent none.
-    file_bytes: BTreeMap<&'static str, u64>,
     /// How long they took, since the server started.
     response_times: ResponseTimes,
+    /// Bytes of files that each backend has sent, without those that have sent none.
+    file_bytes: BTreeMap<&'static str, u64>,
     pub(super) workers: Vec<LiveWorker>,
 }
 

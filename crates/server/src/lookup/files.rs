@@ -194,19 +194,16 @@ impl SiteFiles {
         {
             return other;
         }
-        match self.recall(path, wanted.codings, requester, now) {
-            Ok(Some(entry)) => {
-                context.counters.add(Counter::CacheHits, u64::from(requester.awaited.is_none()));
-                Lookup::Ready(entry)
-            }
-            Ok(None) => {
-                context.counters.add(Counter::CacheMisses, u64::from(requester.awaited.is_none()));
-                self.find(wanted, requester, context)
-            }
-            Err(check) => {
-                context.counters.add(Counter::CacheMisses, 1);
-                Lookup::Pending(check)
-            }
+        let recalled = self.recall(path, wanted.codings, requester, now);
+        // A request that has waited was counted when it came.
+        if requester.awaited.is_none() {
+            let is_hit = matches!(recalled, Ok(Some(_)));
+            context.counters.add(if is_hit { Counter::CacheHits } else { Counter::CacheMisses }, 1);
+        }
+        match recalled {
+            Ok(Some(entry)) => Lookup::Ready(entry),
+            Ok(None) => self.find(wanted, requester, context),
+            Err(check) => Lookup::Pending(check),
         }
     }
 

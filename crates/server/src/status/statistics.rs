@@ -252,20 +252,23 @@ pub(crate) struct WorkerCounters(TableRow<COUNTS>);
 
 impl WorkerCounters {
     pub(crate) fn add(&self, what: Counter, count: u64) {
-        self.0[what as usize].store(self.get(what) + count, Ordering::Relaxed);
+        self.add_at(what as usize, count);
+    }
+
+    #[inline]
+    fn add_at(&self, place: usize, count: u64) {
+        let sum = &self.0[place];
+        sum.store(sum.load(Ordering::Relaxed) + count, Ordering::Relaxed);
     }
 
     pub(crate) fn response(&self, status: Status) {
-        let responses = &self.0[place_of(status)];
-        responses.store(responses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.add_at(place_of(status), 1);
     }
 
     /// So many responses took so long.
     #[inline]
     pub(crate) fn response_times(&self, nanos: u64, responses: u32) {
-        let of_bucket = &self.0[FIRST_TIME + bucket_of(nanos)];
-        of_bucket
-            .store(of_bucket.load(Ordering::Relaxed) + u64::from(responses), Ordering::Relaxed);
+        self.add_at(FIRST_TIME + bucket_of(nanos), responses.into());
         self.add(Counter::ResponseNanos, nanos * u64::from(responses));
     }
 
@@ -305,17 +308,14 @@ const KEPT_APART: [Counter; 8] = [
 pub(crate) struct CountsCarrier {
     counters: WorkerCounters,
     files: Arc<fileio::FileIoCounts>,
-    /// What was added before, in the order of [`KEPT_APART`].
-    added: [u64; KEPT_APART.len()],
-    /// The bytes of files that were added before, by backend.
-    added_bytes: [u64; fileio::BACKENDS],
+    /// What was added before, in the order of [`KEPT_APART`], then the bytes of files by backend.
+    added: [u64; KEPT_APART.len() + fileio::BACKENDS],
 }
 
 impl CountsCarrier {
     pub(crate) fn new(counters: &WorkerCounters, files: &Arc<fileio::FileIoCounts>) -> Self {
         let (counters, files) = (counters.clone(), Arc::clone(files));
-        let (added, added_bytes) = ([0; KEPT_APART.len()], [0; fileio::BACKENDS]);
-        CountsCarrier { counters, files, added, added_bytes }
+        CountsCarrier { counters, files, added: [0; KEPT_APART.len() + fileio::BACKENDS] }
     }
 
     /// Adds what is new since the last call.
@@ -325,18 +325,11 @@ impl CountsCarrier {
         let [reads, at_once, not_direct, advised] =
             [reads, at_once, not_direct, advised].map(|count| count.load(Ordering::Relaxed));
         let now = [waits, events, would_block, short_sends, reads, at_once, not_direct, advised];
-        for ((counter, added), now) in KEPT_APART.into_iter().zip(&mut self.added).zip(now) {
+        let now = now.into_iter().chain(sent.iter().map(|bytes| bytes.load(Ordering::Relaxed)));
+        let places = KEPT_APART.into_iter().map(|it| it as usize).chain(FIRST_FILE_BYTES..);
+        for ((place, added), now) in places.zip(&mut self.added).zip(now) {
             if now != *added {
-                self.counters.add(counter, now - std::mem::replace(added, now));
-            }
-        }
-        let places = FIRST_FILE_BYTES..;
-        for ((place, added), now) in places.zip(&mut self.added_bytes).zip(sent) {
-            let now = now.load(Ordering::Relaxed);
-            if now != *added {
-                let count = &self.counters.0[place];
-                let new = now - std::mem::replace(added, now);
-                count.store(count.load(Ordering::Relaxed) + new, Ordering::Relaxed);
+                self.counters.add_at(place, now - std::mem::replace(added, now));
             }
         }
     }
