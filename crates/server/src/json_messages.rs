@@ -47,6 +47,30 @@ pub(crate) fn receive<M: DeserializeOwned>(
     if len == 0 {
         return Ok(None);
     }
-    let message = serde_json::from_slice(&room[..len]).context("it speaks another protocol")?;
+    let message = read(&room[..len]).context("it speaks another protocol")?;
     Ok(Some((message, descriptors)))
+}
+
+/// The message that these bytes are. JSON is text (RFC 8259 section 8.1): serde_json would look at no more than the fields that
+/// are read, so that the bytes of another field could be anything.
+fn read<M: DeserializeOwned>(bytes: &[u8]) -> anyhow::Result<M> {
+    Ok(serde_json::from_str(std::str::from_utf8(bytes)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Message {
+        process: u32,
+    }
+
+    #[test]
+    fn a_message_is_text_also_where_nothing_is_read() {
+        let text = "{\"process\":42,\"later\":\"a\u{e9}\"}".as_bytes();
+        assert_eq!(read::<Message>(text).unwrap().process, 42);
+        let bytes: Vec<u8> = text.iter().copied().filter(|byte| *byte != 0xc3).collect();
+        read::<Message>(&bytes).unwrap_err();
+    }
 }
