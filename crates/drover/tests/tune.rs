@@ -158,6 +158,10 @@ fn servers_take_what_is_kept(home: &Home, taken: &str) {
         assert_eq!(stderr, "", "{arguments}");
     }
 
+    what_is_kept_counts_where_it_was_measured(home);
+}
+
+fn what_is_kept_counts_where_it_was_measured(home: &Home) {
     let file = home.kept();
     let kept: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     let with = |pointer: &str, value: Value| {

@@ -280,13 +280,6 @@ fn configuration(
 ) -> anyhow::Result<Config> {
     refuse_served_files(&args)?;
     let (site, hosts) = sites(&args, opened)?;
-    if site.is_none() && !args.allowed_hosts.is_empty() {
-        bail!(UsageError::new(
-            "--allowed-hosts: there is no ROOT for these hosts; name a directory, or leave the flag out: hosts without a \
-             site get 421 already"
-                .to_owned()
-        ));
-    }
     let users = site.iter().chain(hosts.iter().map(|host| &host.site));
     let users = users.filter_map(|site| site.auth.as_ref());
     let processes = if args.processes { args.workers().get() } else { 1 };
@@ -295,36 +288,10 @@ fn configuration(
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
     let file_options = file_options(&args, &memory)?;
-    if args.accept_by_cpu && !accept.settings.contains(ObeyedFields::BY_CPU) {
-        bail!(UsageError::new(format!(
-            "--accept-by-cpu: --accept {} has no sockets to choose from; use --accept {}",
-            accept.name,
-            names(with_setting(ObeyedFields::BY_CPU)),
-        )));
-    }
-    if args.accept_wake.is_some() && !accept.settings.contains(ObeyedFields::WAKE_POLICY) {
-        bail!(UsageError::new(format!(
-            "--accept-wake: --accept {} has no wait queue of ours; use --accept {}",
-            accept.name,
-            names(with_setting(ObeyedFields::WAKE_POLICY)),
-        )));
-    }
-    if let Some(most) = args.max_connections.filter(|most| *most < args.workers()) {
-        bail!(UsageError::new(format!(
-            "--max-connections {most}: each of {} workers needs one; use --max-connections {}",
-            args.workers(),
-            args.workers(),
-        )));
-    }
-    if let Some(user) = args.user.as_ref().filter(|user| !user.can_be_had()) {
-        bail!(UsageError::new(format!(
-            "--user {user}: only root can become another user; start as root, or leave the flag out"
-        )));
-    }
-    args.admin.check()?;
+    check_agreement(&args, site.is_some(), accept)?;
     let proxies = args.proxies.proxies()?;
     let workers = args.workers();
-    let some = |time: Duration| (!time.is_zero()).then_some(time);
+    let limits = limits(&args, mechanism);
     Ok(Config {
         site,
         hosts,
@@ -354,19 +321,7 @@ fn configuration(
         revalidate: args.revalidate,
         workers,
         pin: args.pin,
-        header_time_out: some(args.header_timeout),
-        idle_time_out: some(args.idle_timeout),
-        open_time_out: some(args.open_timeout),
-        min_rate: NonZeroU64::new(args.min_rate as u64).map(|bytes_per_second| {
-            let window = some(args.idle_timeout).unwrap_or(RATE_WINDOW);
-            MinRate::new(bytes_per_second, window.min(RATE_WINDOW_MOST))
-        }),
-        max_connections: args.max_connections,
-        max_per_address: args.max_per_address,
         proxies,
-        head_limits: args.requests.head_limits(),
-        max_requests: args.requests.requests(),
-        grace: args.grace,
         access_log: args.access_log.map(|path| AccessLog {
             path: (path.as_os_str() != "-").then_some(path),
             form: args.log_format,
@@ -378,9 +333,67 @@ fn configuration(
         counters: args.counters,
         take_over: args.take_over,
         record_events: args.record_events,
-        spin: args.spin_per_request.and_then(some),
-        ..Config::new(ContentSource::Fixed(0), mechanism)
+        spin: args.spin_per_request.filter(|time| !time.is_zero()),
+        ..limits
     })
+}
+
+/// What clients may take, with defaults for everything else.
+fn limits(args: &Args, mechanism: &'static Mechanism) -> Config {
+    let some = |time: Duration| (!time.is_zero()).then_some(time);
+    Config {
+        header_time_out: some(args.header_timeout),
+        idle_time_out: some(args.idle_timeout),
+        open_time_out: some(args.open_timeout),
+        min_rate: NonZeroU64::new(args.min_rate as u64).map(|bytes_per_second| {
+            let window = some(args.idle_timeout).unwrap_or(RATE_WINDOW);
+            MinRate::new(bytes_per_second, window.min(RATE_WINDOW_MOST))
+        }),
+        max_connections: args.max_connections,
+        max_per_address: args.max_per_address,
+        head_limits: args.requests.head_limits(),
+        max_requests: args.requests.requests(),
+        grace: args.grace,
+        ..Config::new(ContentSource::Fixed(0), mechanism)
+    }
+}
+
+/// Refuses flags that cannot be obeyed together, or by this user.
+fn check_agreement(args: &Args, has_root: bool, accept: &accept::Strategy) -> anyhow::Result<()> {
+    if !has_root && !args.allowed_hosts.is_empty() {
+        bail!(UsageError::new(
+            "--allowed-hosts: there is no ROOT for these hosts; name a directory, or leave the flag out: hosts without a \
+             site get 421 already"
+                .to_owned()
+        ));
+    }
+    if args.accept_by_cpu && !accept.settings.contains(ObeyedFields::BY_CPU) {
+        bail!(UsageError::new(format!(
+            "--accept-by-cpu: --accept {} has no sockets to choose from; use --accept {}",
+            accept.name,
+            names(with_setting(ObeyedFields::BY_CPU)),
+        )));
+    }
+    if args.accept_wake.is_some() && !accept.settings.contains(ObeyedFields::WAKE_POLICY) {
+        bail!(UsageError::new(format!(
+            "--accept-wake: --accept {} has no wait queue of ours; use --accept {}",
+            accept.name,
+            names(with_setting(ObeyedFields::WAKE_POLICY)),
+        )));
+    }
+    if let Some(most) = args.max_connections.filter(|most| *most < args.workers()) {
+        bail!(UsageError::new(format!(
+            "--max-connections {most}: each of {} workers needs one; use --max-connections {}",
+            args.workers(),
+            args.workers(),
+        )));
+    }
+    if let Some(user) = args.user.as_ref().filter(|user| !user.can_be_had()) {
+        bail!(UsageError::new(format!(
+            "--user {user}: only root can become another user; start as root, or leave the flag out"
+        )));
+    }
+    args.admin.check()
 }
 
 /// The directories that are served.

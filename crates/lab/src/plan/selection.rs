@@ -77,29 +77,10 @@ impl Selection {
             preset.events = Some(CountSetting(Setting::Number(events as f64)));
         }
         if let Some(subjects) = &overrides.subjects {
-            for subject in subjects {
-                if !experiment.subject.contains_key(subject) {
-                    let names = experiment.subject.keys().map(String::as_str);
-                    return Err(unknown("subject", subject, names));
-                }
-            }
-            preset.subjects = Some(subjects.clone());
+            choose_subjects(experiment, &mut preset, subjects)?;
         }
         for (factor, levels) in &overrides.levels {
-            if factor == CASE {
-                preset.cases = Some(cases(experiment, levels)?);
-                continue;
-            }
-            if !experiment.factor.contains_key(factor) {
-                let names = experiment.factor.keys().map(String::as_str);
-                return Err(unknown("factor", factor, names));
-            }
-            if experiment.case_factors().contains(&factor.as_str()) {
-                return Err(format!(
-                    "the levels of {factor} are those of the cases: choose a case"
-                ));
-            }
-            preset.levels.insert(factor.clone(), levels.clone());
+            choose_levels(experiment, &mut preset, factor, levels)?;
         }
         let says_how_much = overrides.rounds.is_some()
             || overrides.window.is_some()
@@ -119,6 +100,44 @@ impl Selection {
         }
         Ok(Selection { name: name.to_string(), preset, notes })
     }
+}
+
+/// Takes these subjects alone.
+fn choose_subjects(
+    experiment: &Experiment,
+    preset: &mut Preset,
+    subjects: &[String],
+) -> Result<(), String> {
+    for subject in subjects {
+        if !experiment.subject.contains_key(subject) {
+            let names = experiment.subject.keys().map(String::as_str);
+            return Err(unknown("subject", subject, names));
+        }
+    }
+    preset.subjects = Some(subjects.to_vec());
+    Ok(())
+}
+
+/// Takes these levels of a factor; those of the factor `case` are names of cases.
+fn choose_levels(
+    experiment: &Experiment,
+    preset: &mut Preset,
+    factor: &str,
+    levels: &[Level],
+) -> Result<(), String> {
+    if factor == CASE {
+        preset.cases = Some(cases(experiment, levels)?);
+        return Ok(());
+    }
+    if !experiment.factor.contains_key(factor) {
+        let names = experiment.factor.keys().map(String::as_str);
+        return Err(unknown("factor", factor, names));
+    }
+    if experiment.case_factors().contains(&factor) {
+        return Err(format!("the levels of {factor} are those of the cases: choose a case"));
+    }
+    preset.levels.insert(factor.to_owned(), levels.to_vec());
+    Ok(())
 }
 
 /// Multiplies the levels of the factors that set a request rate.

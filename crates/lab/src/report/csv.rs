@@ -61,35 +61,37 @@ pub fn samples(experiment: &ExperimentReport) -> String {
     out
 }
 
+/// The columns of [`claims`].
+const CLAIM_COLUMNS: [&str; 21] = [
+    "experiment",
+    "claim",
+    "by",
+    "text",
+    "effect",
+    "criterion",
+    "verdict",
+    "why",
+    "published-low",
+    "published-high",
+    "part",
+    "decides",
+    "of",
+    "against",
+    "place",
+    "value",
+    "low",
+    "high",
+    "bound",
+    "rounds",
+    "row-verdict",
+];
+
 /// A line for each effect of each claim. `decides` is yes in the line of the effect that decides the verdict. A claim
 /// without effects has one line.
 #[must_use]
 pub fn claims(experiment: &ExperimentReport) -> String {
-    let head = [
-        "experiment",
-        "claim",
-        "by",
-        "text",
-        "effect",
-        "criterion",
-        "verdict",
-        "why",
-        "published-low",
-        "published-high",
-        "part",
-        "decides",
-        "of",
-        "against",
-        "place",
-        "value",
-        "low",
-        "high",
-        "bound",
-        "rounds",
-        "row-verdict",
-    ];
     let mut out = String::new();
-    line(&mut out, &head.map(str::to_owned));
+    line(&mut out, &CLAIM_COLUMNS.map(str::to_owned));
     for claim in &experiment.claims {
         let published = |at: usize| number(claim.published.map(|ends| ends[at]));
         let first = [
@@ -126,7 +128,7 @@ pub fn claims(experiment: &ExperimentReport) -> String {
         }
         claim.also.iter().for_each(|effect| row("further", false, effect));
         if claim.rows.is_empty() && claim.also.is_empty() {
-            let nothing = vec![String::new(); head.len() - first.len()];
+            let nothing = vec![String::new(); CLAIM_COLUMNS.len() - first.len()];
             line(&mut out, &[first.to_vec(), nothing].concat());
         }
     }

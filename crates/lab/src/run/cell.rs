@@ -59,13 +59,7 @@ impl Session<'_> {
         let subject = subject.ok_or_else(|| Failure::failed("the subject is gone"))?;
         let placement =
             Placement::choose(&self.processors, wanted_processors(subject, &cell.levels)?)?;
-        let wire = match &self.experiment.wire {
-            Some(wire) => match wire.resolve(level_of(&cell.levels)).map_err(Failure::failed)? {
-                ResolvedWire::Loopback => Wire::Loopback,
-                ResolvedWire::BitsPerSecond(rate) => Wire::limited(rate)?,
-            },
-            None => Wire::Loopback,
-        };
+        let wire = self.wire(&cell.levels)?;
         let work = WorkFolder::create(&self.work()).map_err(Failure::of_lab)?;
         let kinds = self.experiment.instruments();
         let trace = work.path().join("trace");
@@ -116,6 +110,15 @@ impl Session<'_> {
         }
     }
 
+    /// The way between server and generator.
+    fn wire(&self, levels: &BTreeMap<String, Level>) -> Result<Wire, Failure> {
+        let Some(wire) = &self.experiment.wire else { return Ok(Wire::Loopback) };
+        match wire.resolve(level_of(levels)).map_err(Failure::failed)? {
+            ResolvedWire::Loopback => Ok(Wire::Loopback),
+            ResolvedWire::BitsPerSecond(rate) => Wire::limited(rate),
+        }
+    }
+
     /// How many descriptors the processes of a run need, if that is more than the lab's own limit.
     fn descriptors(
         &self,
@@ -146,6 +149,17 @@ struct One<'o, 's> {
     subject: &'o spec::SubjectSpec,
     kinds: &'o [InstrumentName],
     pools: &'o [(String, PoolSpec)],
+}
+
+/// When a load is measured.
+fn window(phases: &RunPhases) -> Window {
+    Window {
+        at_least: phases.at_least,
+        at_most: phases.at_most,
+        events: phases.events,
+        use_every_connection: phases.until == Until::Steady,
+        drain: phases.drain,
+    }
 }
 
 impl One<'_, '_> {
@@ -200,13 +214,7 @@ impl One<'_, '_> {
         if let Some(idle) = self.idle_connections() {
             instruments.push(Box::new(IdleMemory::before(idle, &running)));
         }
-        let window = Window {
-            at_least: phases.at_least,
-            at_most: phases.at_most,
-            events: phases.events,
-            use_every_connection: phases.until == Until::Steady,
-            drain: phases.drain,
-        };
+        let window = window(&phases);
         let mut around = Around::default();
         let mut disk = None;
         let mut at = |moment, running: &mut Running| {
@@ -233,17 +241,23 @@ impl One<'_, '_> {
             }
             _ => None,
         };
+        self.read_what_it_has_written(&mut around)?;
+        drop(instruments);
+        self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
+    }
+
+    /// Reads the events and the counters that a server has written until its end.
+    fn read_what_it_has_written(&self, around: &mut Around) -> Result<(), Failure> {
         let events = self.scene.work.join("events");
         if events.exists() {
             let times = around.began..around.began + around.seconds;
             let peaks = events::read(&events, times).map_err(Failure::of_lab)?;
             around.readings.values.extend(peaks.values());
         }
-        drop(instruments);
         if let Some(imbalance) = counters::imbalance(self.scene.counters)? {
             around.readings.set("imbalance", imbalance);
         }
-        self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
+        Ok(())
     }
 
     /// How many idle connections the load keeps open, if any.

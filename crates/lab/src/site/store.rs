@@ -17,6 +17,7 @@ use super::probe::Gain;
 use crate::failure::Failure;
 use crate::process::{Child, Launch, Turn};
 use crate::spec::pool::{PoolDisk, PoolSpec};
+use crate::spec::setting::SizeSetting;
 use crate::subject::Scene;
 
 /// How long mounting the modelled disk, or an answer of its process, may take.
@@ -81,27 +82,13 @@ impl Store {
         scene: &Scene<'_>,
     ) -> Result<Option<RunSite>, Failure> {
         let Some((_, first)) = pools.first() else { return Ok(None) };
-        let shape = |pool: &PoolSpec| -> Result<Shape, Failure> {
-            let resolve = |size: &Option<crate::spec::setting::SizeSetting>, default| match size {
-                Some(size) => size.resolve(scene.levels).map_err(Failure::failed),
-                None => Ok(default),
-            };
-            let bytes = resolve(&pool.bytes, BYTES)?;
-            Ok(Shape::of(bytes, resolve(&pool.total, TOTAL.max(bytes))?))
-        };
+        let shapes: Vec<Shape> =
+            pools.iter().map(|(_, pool)| shape(pool, scene)).collect::<Result<_, _>>()?;
         let single = pools.len() == 1;
-        let all_shapes: Vec<Shape> =
-            pools.iter().map(|(_, pool)| shape(pool)).collect::<Result<_, _>>()?;
         let parent = match single {
             true => self.folder.clone(),
             // Each combination of pools has its own root, so that mount points and folders keep their places.
-            false => {
-                let of_each = std::iter::zip(pools, &all_shapes).map(|((name, pool), shape)| {
-                    let disk = pool.disk(scene.levels).unwrap_or_default();
-                    format!("{name}-{}x{}-{disk:?}", shape.files, shape.bytes).to_lowercase()
-                });
-                self.folder.join(of_each.collect::<Vec<_>>().join("+"))
-            }
+            false => self.folder.join(combination(pools, &shapes, scene)),
         };
         let mut site = RunSite {
             root: parent.clone(),
@@ -111,47 +98,10 @@ impl Store {
             disks: Vec::new(),
             _pinned: Vec::new(),
         };
-        for ((name, pool), shape) in std::iter::zip(pools, &all_shapes) {
-            let shared = self.folder.join(format!("{}x{}", shape.files, shape.bytes));
-            let disk = pool.disk(scene.levels).map_err(Failure::failed)?;
-            let in_place = if single { shared.clone() } else { parent.join(name) };
-            let files = match disk {
-                PoolDisk::Model => PoolFiles::make(&shared, *shape)?,
-                PoolDisk::Memory | PoolDisk::Real => PoolFiles::make(&in_place, *shape)?,
-            };
-            let prefix = if single { String::new() } else { format!("/{name}") };
-            let urls = scene.work.join(format!("urls-{name}"));
-            fs::write(&urls, files.urls(&prefix))
-                .map_err(|error| Failure::failed(format!("{}: {error}", urls.display())))?;
-            site.urls.insert(name.clone(), urls);
-            site.device = files.folder().to_path_buf();
-            site.is_cold |= disk != PoolDisk::Memory;
-            match disk {
-                PoolDisk::Memory => {
-                    match self.warmed.contains(files.folder()) {
-                        true => files.keep_warm()?,
-                        false => files.make_warm()?,
-                    }
-                    self.warmed.insert(files.folder().to_path_buf());
-                    if !single {
-                        site._pinned.extend(files.pin()?);
-                    }
-                    site.root = if single { files.folder().to_path_buf() } else { parent.clone() };
-                }
-                PoolDisk::Real => {
-                    self.look_at(&files);
-                    self.warmed.remove(files.folder());
-                    files.make_cold()?;
-                    site.root = if single { files.folder().to_path_buf() } else { parent.clone() };
-                }
-                PoolDisk::Model => {
-                    let mountpoint = if single { scene.work.join("disk") } else { in_place };
-                    fs::create_dir_all(&mountpoint).map_err(Failure::failed)?;
-                    // The model's own files are read into memory if they fit: the real disk is no part of the model.
-                    let _ = files.make_warm();
-                    site.disks.push(mount(&files, &mountpoint, pool, single, scene)?);
-                    site.root = if single { mountpoint } else { parent.clone() };
-                }
+        for ((name, pool), shape) in std::iter::zip(pools, shapes) {
+            let root = self.open_pool(&mut site, (name, pool), shape, (&parent, single), scene)?;
+            if single {
+                site.root = root;
             }
         }
         if first.access_times == Some(true)
@@ -161,6 +111,58 @@ impl Store {
         }
         site.root = site.root.canonicalize().map_err(Failure::failed)?;
         Ok(Some(site))
+    }
+
+    /// Writes the files of one pool, in a folder of its own below `parent` unless it is the single one, makes them cold or warm,
+    /// and lists their paths. Returns the folder that has them.
+    fn open_pool(
+        &mut self,
+        site: &mut RunSite,
+        (name, pool): (&str, &PoolSpec),
+        shape: Shape,
+        (parent, single): (&Path, bool),
+        scene: &Scene<'_>,
+    ) -> Result<PathBuf, Failure> {
+        let shared = self.folder.join(format!("{}x{}", shape.files, shape.bytes));
+        let disk = pool.disk(scene.levels).map_err(Failure::failed)?;
+        let in_place = if single { shared.clone() } else { parent.join(name) };
+        let files = match disk {
+            PoolDisk::Model => PoolFiles::make(&shared, shape)?,
+            PoolDisk::Memory | PoolDisk::Real => PoolFiles::make(&in_place, shape)?,
+        };
+        let prefix = if single { String::new() } else { format!("/{name}") };
+        let urls = scene.work.join(format!("urls-{name}"));
+        fs::write(&urls, files.urls(&prefix))
+            .map_err(|error| Failure::failed(format!("{}: {error}", urls.display())))?;
+        site.urls.insert(name.to_owned(), urls);
+        site.device = files.folder().to_path_buf();
+        site.is_cold |= disk != PoolDisk::Memory;
+        match disk {
+            PoolDisk::Memory => {
+                match self.warmed.contains(files.folder()) {
+                    true => files.keep_warm()?,
+                    false => files.make_warm()?,
+                }
+                self.warmed.insert(files.folder().to_path_buf());
+                if !single {
+                    site._pinned.extend(files.pin()?);
+                }
+            }
+            PoolDisk::Real => {
+                self.look_at(&files);
+                self.warmed.remove(files.folder());
+                files.make_cold()?;
+            }
+            PoolDisk::Model => {
+                let mountpoint = if single { scene.work.join("disk") } else { in_place };
+                fs::create_dir_all(&mountpoint).map_err(Failure::failed)?;
+                // The model's own files are read into memory if they fit: the real disk is no part of the model.
+                let _ = files.make_warm();
+                site.disks.push(mount(&files, &mountpoint, pool, single, scene)?);
+                return Ok(mountpoint);
+            }
+        }
+        Ok(files.folder().to_path_buf())
     }
 
     /// Measures, once for each folder, whether its disk can show what asynchronous reads gain.
@@ -178,6 +180,25 @@ impl Store {
             }
         }
     }
+}
+
+/// How many files of which length a pool has.
+fn shape(pool: &PoolSpec, scene: &Scene<'_>) -> Result<Shape, Failure> {
+    let resolve = |size: &Option<SizeSetting>, default| match size {
+        Some(size) => size.resolve(scene.levels).map_err(Failure::failed),
+        None => Ok(default),
+    };
+    let bytes = resolve(&pool.bytes, BYTES)?;
+    Ok(Shape::of(bytes, resolve(&pool.total, TOTAL.max(bytes))?))
+}
+
+/// The name of a folder for these pools together.
+fn combination(pools: &[(String, PoolSpec)], shapes: &[Shape], scene: &Scene<'_>) -> String {
+    let of_each = std::iter::zip(pools, shapes).map(|((name, pool), shape)| {
+        let disk = pool.disk(scene.levels).unwrap_or_default();
+        format!("{name}-{}x{}-{disk:?}", shape.files, shape.bytes).to_lowercase()
+    });
+    of_each.collect::<Vec<_>>().join("+")
 }
 
 impl RunSite {

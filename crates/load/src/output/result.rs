@@ -200,6 +200,21 @@ pub struct GeneratorState {
     pub scheduler_error_us: Option<f64>,
 }
 
+impl ConnectionCounts {
+    fn new(account: &Account, plan: &LoadPlan) -> ConnectionCounts {
+        let connections = &account.connections;
+        ConnectionCounts {
+            attempted: connections.attempted,
+            opened: connections.opened,
+            failed: connections.failed,
+            reused: connections.reused,
+            idle_held: (plan.idle > 0).then_some(connections.idle_held),
+            closed_by_peer: connections.closed_by_peer,
+            unsolicited: connections.unsolicited,
+        }
+    }
+}
+
 impl LoadResult {
     pub(crate) fn new(plan: &LoadPlan, start: SystemTime, run: LoadRun) -> LoadResult {
         let open_loop = plan.schedule.is_some();
@@ -231,15 +246,7 @@ impl LoadResult {
                 head: account.head_bytes,
                 body: account.body_bytes,
             },
-            connections: ConnectionCounts {
-                attempted: account.connections.attempted,
-                opened: account.connections.opened,
-                failed: account.connections.failed,
-                reused: account.connections.reused,
-                idle_held: (plan.idle > 0).then_some(account.connections.idle_held),
-                closed_by_peer: account.connections.closed_by_peer,
-                unsolicited: account.connections.unsolicited,
-            },
+            connections: ConnectionCounts::new(account, plan),
             connect_error: account.connect_error.clone(),
             latency_us: Distribution::of(latency),
             service_us: Distribution::of(&account.service),

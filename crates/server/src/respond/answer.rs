@@ -14,6 +14,7 @@ use crate::lookup::listings::form::WantedList;
 use crate::lookup::pending::PendingAnswer;
 use crate::respond::response::refused_method;
 use crate::respond::sites::{ServedSite, ServedSites, SiteContent};
+use crate::rules::Cors;
 use crate::status::statistics::WorkerCounters;
 
 /// To a request for a host that no site is for (RFC 9110 section 15.5.20).
@@ -54,15 +55,8 @@ impl SiteState<'_> {
             exchange.user = auth.as_mut().and_then(|auth| auth.recognize(request, net.now()));
             return self.refuse(refusal, request, exchange, net);
         }
-        let tell_cors = |exchange: &mut Exchange| {
-            cors.into_iter().for_each(|cors| cors.tell(request, &mut exchange.fields));
-        };
-        // What is prepared has the other fields of CORS already.
-        let tell_own_cors = |exchange: &mut Exchange| {
-            cors.into_iter().for_each(|cors| cors.tell_own(request, &mut exchange.fields));
-        };
         if request.method == Method::Options {
-            tell_cors(exchange);
+            cors.into_iter().for_each(|cors| cors.tell(request, &mut exchange.fields));
             exchange.tell_options(cors.is_some_and(|cors| cors.is_granted_preflight(request)));
             return Answered::Ready;
         }
@@ -78,56 +72,21 @@ impl SiteState<'_> {
                 }
             }
         }
-        let (files, in_memory) = match content {
+        match content {
             SiteContent::Fixed(fixed) => {
-                tell_own_cors(exchange);
+                cors.into_iter().for_each(|cors| cors.tell_own(request, &mut exchange.fields));
                 exchange.status = Status::Ok;
                 exchange.content = Content::Fixed(Rc::clone(fixed));
-                return Answered::Ready;
+                Answered::Ready
             }
-            SiteContent::Files { files, in_memory } => (files, *in_memory),
-        };
-        let context = LookupContext { net, clock, counters };
-        let wanted = WantedFile {
-            path: request.path,
-            codings: accepted_codings(request),
-            is_page: files.tells_pages_apart() && is_for_a_page(request),
-            list: match files.may_list(request.path) {
-                true => WantedList::of(request),
-                false => WantedList::default(),
-            },
-        };
-        let awaited = exchange.requester.awaited.as_ref();
-        let has_waited = awaited.is_some_and(|it| it.name().is_some());
-        match files.look_up(wanted, &mut exchange.requester, &context) {
-            Lookup::Refused(refusal) => return self.refuse(refusal, request, exchange, net),
-            Lookup::Pending(open) => {
-                let hints = early_hints(files, &open, !has_waited && may_have_hints(request));
-                return Answered::Wait(open, hints);
-            }
-            Lookup::Ready(entry) if is_plain(request) && entry.usual().is_some() => {
-                tell_own_cors(exchange);
-                exchange.status = Status::Ok;
-                exchange.content = Content::Prepared(entry);
-            }
-            Lookup::Ready(entry) => {
-                tell_cors(exchange);
-                exchange.send_file(&entry, request, clock.seconds(), in_memory);
-            }
-            Lookup::Redirect { name, query } => {
-                tell_cors(exchange);
-                exchange.redirect(name, query);
-            }
-            Lookup::Moved(status, location) => {
-                tell_cors(exchange);
-                exchange.move_to(status, &location);
-            }
-            Lookup::Listing(found) => {
-                tell_cors(exchange);
-                exchange.send_listing(found);
+            SiteContent::Files { files, in_memory } => {
+                let context = LookupContext { net, clock, counters };
+                match answer_from_files(files, *in_memory, cors, request, exchange, &context) {
+                    Ok(answered) => answered,
+                    Err(refusal) => self.refuse(refusal, request, exchange, net),
+                }
             }
         }
-        Answered::Ready
     }
 
     /// Refuses a request: with the site's page for that, or a line of text.
@@ -164,6 +123,64 @@ impl SiteState<'_> {
 /// The fields that go ahead of a file, if they `may`.
 fn early_hints(files: &SiteFiles, open: &PendingAnswer, may: bool) -> FieldList {
     if may { files.early_hints(open) } else { FieldList::default() }
+}
+
+/// Decides what is answered by what the files of a site have at the path.
+///
+/// # Errors
+/// The request is to be refused.
+fn answer_from_files(
+    files: &mut SiteFiles,
+    in_memory: u64,
+    cors: Option<&Cors>,
+    request: &Request<'_>,
+    exchange: &mut Exchange,
+    context: &LookupContext<'_>,
+) -> Result<Answered, Refusal> {
+    let tell_cors = |exchange: &mut Exchange| {
+        cors.into_iter().for_each(|cors| cors.tell(request, &mut exchange.fields));
+    };
+    let wanted = WantedFile {
+        path: request.path,
+        codings: accepted_codings(request),
+        is_page: files.tells_pages_apart() && is_for_a_page(request),
+        list: match files.may_list(request.path) {
+            true => WantedList::of(request),
+            false => WantedList::default(),
+        },
+    };
+    let awaited = exchange.requester.awaited.as_ref();
+    let has_waited = awaited.is_some_and(|it| it.name().is_some());
+    match files.look_up(wanted, &mut exchange.requester, context) {
+        Lookup::Refused(refusal) => return Err(refusal),
+        Lookup::Pending(open) => {
+            let hints = early_hints(files, &open, !has_waited && may_have_hints(request));
+            return Ok(Answered::Wait(open, hints));
+        }
+        Lookup::Ready(entry) if is_plain(request) && entry.usual().is_some() => {
+            // What is prepared has the other fields of CORS already.
+            cors.into_iter().for_each(|cors| cors.tell_own(request, &mut exchange.fields));
+            exchange.status = Status::Ok;
+            exchange.content = Content::Prepared(entry);
+        }
+        Lookup::Ready(entry) => {
+            tell_cors(exchange);
+            exchange.send_file(&entry, request, context.clock.seconds(), in_memory);
+        }
+        Lookup::Redirect { name, query } => {
+            tell_cors(exchange);
+            exchange.redirect(name, query);
+        }
+        Lookup::Moved(status, location) => {
+            tell_cors(exchange);
+            exchange.move_to(status, &location);
+        }
+        Lookup::Listing(found) => {
+            tell_cors(exchange);
+            exchange.send_listing(found);
+        }
+    }
+    Ok(Answered::Ready)
 }
 
 /// By what the form of a file is chosen. Several parts of a file are always parts of the file as it is: in a response

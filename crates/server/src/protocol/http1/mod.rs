@@ -80,19 +80,7 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
                 AfterResponse::Close => return Ok(()),
                 AfterResponse::Linger => return connection.linger().await,
             }
-            let is_partial = input > 0;
-            if is_partial {
-                connection.observe(|_, known| known.begun(connection.conn.net().now()));
-            }
-            if !(begun && is_partial) {
-                let time_outs = &connection.service.limits.time_outs;
-                connection.conn.set_deadline(if is_partial {
-                    time_outs.header
-                } else {
-                    time_outs.idle
-                });
-            }
-            begun = is_partial;
+            begun = await_input(connection, input > 0, begun);
             match connection.conn.fill_idle().await {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
@@ -102,6 +90,19 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
         };
         refuse(connection, refusal).await
     }
+}
+
+/// Sets the deadline for what the client sends next: the rest of a head of which there is a part, or another request. Returns
+/// `is_partial`.
+fn await_input(connection: &ServedConnection<'_>, is_partial: bool, begun: bool) -> bool {
+    if is_partial {
+        connection.observe(|_, known| known.begun(connection.conn.net().now()));
+    }
+    if !(begun && is_partial) {
+        let time_outs = &connection.service.limits.time_outs;
+        connection.conn.set_deadline(if is_partial { time_outs.header } else { time_outs.idle });
+    }
+    is_partial
 }
 
 /// Sends what follows behind the first body of a response in parts, and does what is to be done then. Returns whether the
