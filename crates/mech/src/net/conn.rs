@@ -167,7 +167,7 @@ impl<'n> Conn<'n> {
             }
             if polled.is_ready() && !(was_reported && inner.is_first_transfer(self.net.budget)) {
                 // The peer may have sent it because of something that this turn has sent.
-                self.net.read_clock();
+                self.net.time.read();
             }
             polled
         })
@@ -496,7 +496,7 @@ impl<'n> Conn<'n> {
 
     /// Resumes this coroutine at `at`; for use beside other `poll_` operations.
     pub fn set_alarm(&self, at: Instant) {
-        self.with(|inner, _| inner.alarms.push(std::cmp::Reverse((at, self.key))));
+        self.net.set_alarm(at, self.key);
     }
 
     /// Waits until `done` returns true. `done` is called whenever this coroutine is resumed, for example by

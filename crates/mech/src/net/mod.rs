@@ -58,6 +58,7 @@ use phase::Life;
 use slot::Flags;
 use state::Inner;
 use worker::timers::Wheel;
+use worker::turn_time::{TurnTime, nanos};
 
 /// How long a file that was in the page cache is assumed to be still there. The kernel reclaims pages last
 /// that were just sent. If the assumption is wrong, the worker waits for the disk.
@@ -67,12 +68,12 @@ const CACHE_KNOWN_FOR: Duration = Duration::from_secs(1);
 pub struct Net {
     inner: RefCell<Inner>,
     /// The time at the end of the last wait.
-    now: Cell<Instant>,
+    time: TurnTime,
     life: Life,
     /// How long the worker has looked for events without finding one, instead of sleeping.
     spun: Cell<Duration>,
-    /// The time until which knowledge of the page cache is used ([`CACHE_KNOWN_FOR`]).
-    cache_known_until: Cell<Instant>,
+    /// The time until which knowledge of the page cache is used ([`CACHE_KNOWN_FOR`]), in nanoseconds.
+    cache_known_until: Cell<u64>,
     /// How often accept threads of this worker have waited; only threads that have ended are counted.
     helpers_waited: Cell<u64>,
     remote: Arc<worker::remote::RemoteState>,
@@ -123,12 +124,12 @@ impl Net {
             }
         };
         let remote = Arc::new(worker::remote::RemoteState::new(waker));
-        let now = Instant::now();
+        let time = TurnTime::new();
         let inner = Inner {
             driver,
             slots: Vec::new(),
             free: Vec::new(),
-            wheel: Wheel::new(now, options.timer_resolution),
+            wheel: Wheel::new(time.nanos(), options.timer_resolution),
             alarms: BinaryHeap::new(),
             spin: options.spin,
             min_wait: options.min_wait,
@@ -149,10 +150,10 @@ impl Net {
         };
         Ok(Net {
             inner: RefCell::new(inner),
-            now: Cell::new(now),
+            cache_known_until: Cell::new(time.nanos()),
+            time,
             life: Life::new(),
             spun: Cell::new(Duration::ZERO),
-            cache_known_until: Cell::new(now),
             helpers_waited: Cell::new(0),
             remote,
             mechanism: options.mechanism,
@@ -172,11 +173,26 @@ impl Net {
     /// something was sent in the turn: what has one time may count as simultaneous.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.now.get()
+        self.time.now()
     }
 
-    fn read_clock(&self) {
-        self.now.set(Instant::now());
+    /// The time of this turn on `CLOCK_MONOTONIC` (clock_gettime(2)), in nanoseconds.
+    #[inline]
+    #[must_use]
+    pub fn nanos(&self) -> u64 {
+        self.time.nanos()
+    }
+
+    /// A time on `CLOCK_MONOTONIC`, since this network was opened, in nanoseconds.
+    #[must_use]
+    pub fn instant(&self, nanos: u64) -> Instant {
+        self.time.instant(nanos)
+    }
+
+    /// Resumes the coroutine `key` at `at`, if it is still there then.
+    fn set_alarm(&self, at: Instant, key: Key) {
+        let at = self.time.nanos_of(at);
+        self.inner.borrow_mut().alarms.push(std::cmp::Reverse((at, key)));
     }
 
     /// Sets a function that is called whenever the kernel's queue of events has overflowed
@@ -222,7 +238,7 @@ impl Net {
     /// [`Executor::run`] returns when the last coroutine has ended.
     pub fn stop(&self) {
         if let Some(until) = self.life.stop(self.now()) {
-            self.inner.borrow_mut().alarms.push(std::cmp::Reverse((until, Key::WAKER)));
+            self.set_alarm(until, Key::WAKER);
         }
         self.resume_all();
     }
@@ -374,24 +390,26 @@ impl Net {
     /// is an event or something is due.
     fn turn(&self, block: bool) -> io::Result<()> {
         let mut inner = self.inner.borrow_mut();
-        let timeout = if block { inner.timeout(self.now.get()) } else { Some(Duration::ZERO) };
+        let timeout = if block { inner.timeout(self.nanos()) } else { Some(Duration::ZERO) };
         let gather = inner.gather(timeout);
         inner.turn(WaitTime { timeout, gather })?;
-        let before = self.now.replace(Instant::now());
-        if self.cache_known_until.get() <= self.now.get() {
-            self.cache_known_until.set(self.now.get() + CACHE_KNOWN_FOR);
+        let before = self.nanos();
+        self.time.read();
+        let now = self.nanos();
+        if self.cache_known_until.get() <= now {
+            self.cache_known_until.set(now + nanos(CACHE_KNOWN_FOR));
             inner.driver.forget_cached();
         }
         let spins = block && timeout == Some(Duration::ZERO) && !inner.spin.is_zero();
         if spins && inner.run_queue.is_empty() {
-            self.spun.set(self.spun.get() + (self.now.get() - before));
+            self.spun.set(self.spun.get() + Duration::from_nanos(now - before));
         }
-        if inner.wheel.next().is_some_and(|next| next <= self.now.get()) {
+        if inner.wheel.next().is_some_and(|next| next <= now) {
             // Events that have arrived go before deadlines that have passed. A process that was stopped
             // has not seen them: its wait was interrupted (signal(7)), or had ended before the stop.
             inner.turn(WaitTime::NONE)?;
         }
-        inner.fire(self.now.get());
+        inner.fire(now);
         Ok(())
     }
 

@@ -4,8 +4,9 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use drover_sys::process::monotonic_nanos;
 use drover_sys::socket::Delivered;
 
 use super::buffers::{BufferPool, Output};
@@ -13,6 +14,7 @@ use super::contract::{DispatchCounts, Driver, SocketOrigin, WaitTime};
 use super::limits::send_budget::SendBudget;
 use super::slot::{Flags, Slot};
 use super::worker::timers::{Tick, Wheel};
+use super::worker::turn_time::nanos;
 #[cfg(doc)]
 use super::{Conn, MinRate, NetOptions};
 use crate::key::Key;
@@ -30,8 +32,8 @@ pub(super) struct Inner {
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<u32>,
     pub(super) wheel: Wheel,
-    /// Precise sleeps ([`Conn::sleep_until`]); the wheel's are coarse.
-    pub(super) alarms: BinaryHeap<std::cmp::Reverse<(Instant, Key)>>,
+    /// Precise sleeps ([`Conn::sleep_until`]), whose times are nanoseconds on `CLOCK_MONOTONIC`; the wheel's are coarse.
+    pub(super) alarms: BinaryHeap<std::cmp::Reverse<(u64, Key)>>,
     /// The time of [`NetOptions::spin`].
     pub(super) spin: Duration,
     /// The time of [`NetOptions::min_wait`].
@@ -235,16 +237,16 @@ impl Inner {
         (sent, Ok(true))
     }
 
-    pub(super) fn timeout(&self, now: Instant) -> Option<Duration> {
-        let alarm = self.alarms.peek().map(|alarm| alarm.0.0);
-        let alarm = alarm.map(|at| at.checked_sub(self.spin).unwrap_or(at));
+    /// How long the next wait may last, in the turn that began at `now`.
+    pub(super) fn timeout(&self, now: u64) -> Option<Duration> {
+        let alarm = self.alarms.peek().map(|alarm| alarm.0.0.saturating_sub(nanos(self.spin)));
         let due = match (alarm, self.wheel.next()) {
             (Some(alarm), Some(tick)) => Some(alarm.min(tick)),
             (alarm, tick) => alarm.or(tick),
         }?;
         // `now` is the start of this turn. Only a precise sleep needs the exact time from the clock.
-        let now = if Some(due) == alarm { Instant::now() } else { now };
-        Some(due.saturating_duration_since(now))
+        let now = if Some(due) == alarm { monotonic_nanos() } else { now };
+        Some(Duration::from_nanos(due.saturating_sub(now)))
     }
 
     /// For how long a wait of this time-out is to gather events: [`NetOptions::min_wait`] while there is something to do,
@@ -270,7 +272,7 @@ impl Inner {
         turned
     }
 
-    pub(super) fn fire(&mut self, now: Instant) {
+    pub(super) fn fire(&mut self, now: u64) {
         while self.alarms.peek().is_some_and(|alarm| alarm.0.0 <= now) {
             if let Some(std::cmp::Reverse((_, key))) = self.alarms.pop()
                 && self.slot(key).is_some()

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use drover_mech::net::{Conn, Net, Progress};
+use drover_sys::process::monotonic_nanos;
 use tracing::warn;
 
 use super::WorkerService;
@@ -145,21 +146,20 @@ impl<'w> ServedConnection<'w> {
             self.observe(|_, known| known.took(Instant::now()));
         }
         if before > 0 {
-            self.time(before, Instant::now());
+            self.time(before, monotonic_nanos());
         }
         self.keep_start();
     }
 
     /// The request that is being answered goes on beyond this turn.
     pub(super) fn keep_start(&self) {
-        self.start.keep(self.conn.net().now().saturating_duration_since(self.service.epoch));
+        self.start.keep(self.conn.net().nanos());
     }
 
-    /// So many responses are over.
+    /// So many responses are over, at `at` in nanoseconds.
     #[inline]
-    fn time(&self, responses: u32, at: Instant) {
-        let start = || self.conn.net().now();
-        let nanos = self.start.until(at, self.service.epoch, start);
+    fn time(&self, responses: u32, at: u64) {
+        let nanos = self.start.until(at, self.conn.net().nanos());
         self.service.counters.response_times(nanos, responses);
     }
 
@@ -178,9 +178,9 @@ impl<'w> ServedConnection<'w> {
         if responses == 0 && !is_shown {
             return Ok(());
         }
-        let at = Instant::now();
+        let at = monotonic_nanos();
         if is_shown {
-            self.take_down(sent, at)?;
+            self.take_down(sent, self.conn.net().instant(at))?;
         }
         if responses > 0 {
             self.time(responses, at);

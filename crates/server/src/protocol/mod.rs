@@ -57,8 +57,6 @@ pub(crate) struct WorkerService<'w> {
     pub(crate) observers: Option<Box<Observers>>,
     /// Whether somebody asks whose a connection is.
     has_users: bool,
-    /// When it has begun.
-    epoch: Instant,
 }
 
 impl<'w> WorkerService<'w> {
@@ -69,8 +67,7 @@ impl<'w> WorkerService<'w> {
         observers: Option<Box<Observers>>,
     ) -> WorkerService<'w> {
         let has_users = (0..site.count()).any(|number| site.has_users(number));
-        let (http1, epoch) = (Http1::default(), Instant::now());
-        WorkerService { site, http1, counters, limits, observers, has_users, epoch }
+        WorkerService { site, http1: Http1::default(), counters, limits, observers, has_users }
     }
 
     /// Closes kept files that no request has used.

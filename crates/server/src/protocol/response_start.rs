@@ -1,9 +1,8 @@
 //! When the request was here whose response is under way, in the six bytes that a connection has to spare.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
 
-/// A time in units of 16 ns since a worker has begun, of which 52 days can be told apart; 0: none.
+/// A time in units of 16 ns, of which 52 days can be told apart; 0: none.
 #[derive(Default)]
 pub(super) struct ResponseStart(Cell<[u16; 3]>);
 
@@ -14,38 +13,32 @@ const UNIT: u64 = 16;
 const MASK: u64 = (1 << 48) - 1;
 
 impl ResponseStart {
-    /// Keeps `at`, a time since the worker has begun, if there is no earlier one.
-    pub(super) fn keep(&self, at: Duration) {
+    /// Keeps `at`, in nanoseconds, if there is no earlier time.
+    pub(super) fn keep(&self, at: u64) {
         if self.0.get() == [0; 3] {
-            let units = ((at.as_nanos() as u64 / UNIT) & MASK).max(1);
+            let units = (at / UNIT & MASK).max(1);
             self.0.set([units as u16, (units >> 16) as u16, (units >> 32) as u16]);
         }
     }
 
-    /// The nanoseconds from the time that was kept, or else from what `start` returns, until `at`, for a worker that has begun at
-    /// `epoch`. Nothing is kept afterwards.
+    /// The nanoseconds from the time that was kept, or else from `start`, until `at`. Nothing is kept afterwards.
     #[inline]
-    pub(super) fn until(
-        &self,
-        at: Instant,
-        epoch: Instant,
-        start: impl FnOnce() -> Instant,
-    ) -> u64 {
+    pub(super) fn until(&self, at: u64, start: u64) -> u64 {
         match self.0.get() {
-            [0, 0, 0] => (at - start()).as_nanos() as u64,
+            [0, 0, 0] => at - start,
             kept => {
                 self.0.set([0; 3]);
-                since(kept, at - epoch)
+                since(kept, at)
             }
         }
     }
 }
 
 #[cold]
-fn since(kept: [u16; 3], now: Duration) -> u64 {
+fn since(kept: [u16; 3], now: u64) -> u64 {
     let [low, middle, high] = kept.map(u64::from);
     let start = low | middle << 16 | high << 32;
-    (now.as_nanos() as u64 / UNIT).wrapping_sub(start).wrapping_mul(UNIT) & (MASK * UNIT)
+    (now / UNIT).wrapping_sub(start).wrapping_mul(UNIT) & (MASK * UNIT)
 }
 
 #[cfg(test)]
@@ -54,17 +47,15 @@ mod tests {
 
     #[test]
     fn the_first_time_is_kept_until_it_is_asked_for() {
-        let epoch = Instant::now();
-        let after = |hours| epoch + Duration::from_hours(hours);
-        let nanos = |hours| Duration::from_hours(hours).as_nanos() as u64;
+        let hours = |hours: u64| hours * 3_600_000_000_000;
         let start = ResponseStart::default();
-        assert_eq!(start.until(after(3), epoch, || after(1)), nanos(2));
-        start.keep(Duration::from_hours(2));
-        start.keep(Duration::ZERO);
-        assert_eq!(start.until(after(3), epoch, || after(1)), nanos(1));
-        assert_eq!(start.until(after(3), epoch, || after(1)), nanos(2));
+        assert_eq!(start.until(hours(3), hours(1)), hours(2));
+        start.keep(hours(2));
+        start.keep(0);
+        assert_eq!(start.until(hours(3), hours(1)), hours(1));
+        assert_eq!(start.until(hours(3), hours(1)), hours(2));
         // What is counted wraps around after 52 days.
-        start.keep(Duration::from_hours(50 * 24));
-        assert_eq!(start.until(after(100 * 24), epoch, || epoch), nanos(50 * 24));
+        start.keep(hours(50 * 24));
+        assert_eq!(start.until(hours(100 * 24), 0), hours(50 * 24));
     }
 }

@@ -39,8 +39,8 @@ pub use memory::{give_back_memory, mapped_memory, resident_memory, spare_address
 pub use memory_limits::MemoryLimits;
 pub use system_calls::filter_system_calls;
 pub use usage::{
-    age, cpu_time, monotonic_time, thread_cpu_time, thread_cpu_time_of, thread_run_delay,
-    thread_switches, thread_waits, voluntary_switches, waits_of,
+    age, cpu_time, monotonic_nanos, monotonic_time, thread_cpu_time, thread_cpu_time_of,
+    thread_run_delay, thread_switches, thread_waits, voluntary_switches, waits_of,
 };
 pub use user::{OrdinaryUser, with_rights_of};
 

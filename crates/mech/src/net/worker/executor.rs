@@ -179,7 +179,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         let now = self.net.now();
         let end = *stop_at.get_or_insert_with(|| {
             let end = now + self.grace;
-            self.net.inner.borrow_mut().alarms.push(std::cmp::Reverse((end, crate::Key::WAKER)));
+            self.net.set_alarm(end, crate::Key::WAKER);
             end
         });
         now >= end
@@ -234,7 +234,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     /// Makes coroutines for new slots; they run in the same pass of `run_ready`.
     fn spawn_pending(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F, left: &mut usize) {
         if !self.net.inner.borrow().to_spawn.is_empty() {
-            self.net.read_clock();
+            self.net.time.read();
         }
         loop {
             let mut inner = self.net.inner.borrow_mut();

@@ -3,4 +3,5 @@
 pub(in crate::net) mod executor;
 pub(in crate::net) mod remote;
 pub(in crate::net) mod timers;
+pub(in crate::net) mod turn_time;
 pub(in crate::net) mod worker_thread;

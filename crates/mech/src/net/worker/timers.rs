@@ -8,7 +8,9 @@
 //! with lazy deletion).
 
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use super::turn_time::nanos;
 
 const BUCKETS: usize = 1024;
 
@@ -32,10 +34,10 @@ impl Deadline {
     }
 }
 
+/// Its times are nanoseconds on one clock.
 pub(crate) struct Wheel {
-    start: Instant,
-    /// The time of the last [`Wheel::expire`], in nanoseconds since the start. 64 bits are enough for
-    /// 584 years.
+    start: u64,
+    /// The time of the last [`Wheel::expire`] since the start.
     now: u64,
     /// Nanoseconds per tick.
     resolution: u64,
@@ -50,7 +52,7 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub(crate) fn new(start: Instant, resolution: Duration) -> Wheel {
+    pub(crate) fn new(start: u64, resolution: Duration) -> Wheel {
         let buckets = vec![Vec::new(); BUCKETS];
         let resolution = nanos(resolution).max(1);
         Wheel { start, now: 0, resolution, buckets, current: 0, next: None, last: None }
@@ -94,21 +96,20 @@ impl Wheel {
     }
 
     /// The time at which [`Wheel::expire`] may have something to do next.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        let since_start = |tick| Duration::from_nanos(self.resolution.saturating_mul(tick));
-        self.next.map(|tick| self.start + since_start(tick))
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.next.map(|tick| self.start.saturating_add(self.resolution.saturating_mul(tick)))
     }
 
     /// Calls `due` for every slot with a deadline not after `now`.
     /// `deadline_of` finds a slot's deadline, if the slot is in use.
     pub(crate) fn expire<S>(
         &mut self,
-        now: Instant,
+        now: u64,
         slots: &mut [S],
         deadline_of: impl Fn(&mut S) -> &mut Deadline,
         mut due: impl FnMut(u32, &mut S),
     ) {
-        self.now = nanos(now.saturating_duration_since(self.start));
+        self.now = now.saturating_sub(self.start);
         self.last = None;
         let now = self.now / self.resolution;
         while let Some(tick) = self.next.filter(|&tick| tick <= now) {
@@ -150,89 +151,80 @@ impl Wheel {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    let whole = duration.as_secs().saturating_mul(1_000_000_000);
-    whole.saturating_add(u64::from(duration.subsec_nanos()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const START: u64 = 5_000_000_000;
     const TICK: Duration = Duration::from_millis(100);
 
-    fn fired(wheel: &mut Wheel, slots: &mut [Deadline], now: Instant) -> Vec<u32> {
+    fn fired(wheel: &mut Wheel, slots: &mut [Deadline], now: Duration) -> Vec<u32> {
         let mut out = Vec::new();
-        wheel.expire(now, slots, |slot| slot, |slot, _| out.push(slot));
+        wheel.expire(START + nanos(now), slots, |slot| slot, |slot, _| out.push(slot));
         out.sort_unstable();
         out
     }
 
     #[test]
     fn fires_once_and_not_before_its_time() {
-        let start = Instant::now();
-        let mut wheel = Wheel::new(start, TICK);
+        let mut wheel = Wheel::new(START, TICK);
         let mut slots = [Deadline::default(); 2];
         wheel.set(1, &mut slots[1], Duration::from_millis(250));
-        assert_eq!(wheel.next(), Some(start + Duration::from_millis(300)));
-        assert!(fired(&mut wheel, &mut slots, start + Duration::from_millis(299)).is_empty());
-        assert_eq!(fired(&mut wheel, &mut slots, start + Duration::from_millis(300)), [1]);
+        assert_eq!(wheel.next(), Some(START + nanos(Duration::from_millis(300))));
+        assert!(fired(&mut wheel, &mut slots, Duration::from_millis(299)).is_empty());
+        assert_eq!(fired(&mut wheel, &mut slots, Duration::from_millis(300)), [1]);
         assert_eq!(wheel.next(), None);
-        assert!(fired(&mut wheel, &mut slots, start + Duration::from_secs(900)).is_empty());
+        assert!(fired(&mut wheel, &mut slots, Duration::from_secs(900)).is_empty());
     }
 
     #[test]
     fn a_moved_deadline_counts_and_its_old_entry_does_not() {
-        let start = Instant::now();
-        let mut wheel = Wheel::new(start, TICK);
+        let mut wheel = Wheel::new(START, TICK);
         let mut slots = [Deadline::default(); 1];
         wheel.set(0, &mut slots[0], TICK * 5);
         wheel.set(0, &mut slots[0], TICK * 9);
-        assert!(fired(&mut wheel, &mut slots, start + TICK * 8).is_empty());
+        assert!(fired(&mut wheel, &mut slots, TICK * 8).is_empty());
         // The wheel is at its eighth tick now.
         wheel.set(0, &mut slots[0], TICK * 12);
         wheel.set(0, &mut slots[0], TICK * 2);
-        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * 10), [0]);
-        assert!(fired(&mut wheel, &mut slots, start + TICK * 30).is_empty());
+        assert_eq!(fired(&mut wheel, &mut slots, TICK * 10), [0]);
+        assert!(fired(&mut wheel, &mut slots, TICK * 30).is_empty());
     }
 
     #[test]
     fn ticks_go_on_for_years() {
-        let start = Instant::now();
         let tick = Duration::from_millis(1);
-        let mut wheel = Wheel::new(start, tick);
+        let mut wheel = Wheel::new(START, tick);
         let mut slots = [Deadline::default(); 1];
         let wraps = tick * u32::MAX;
         for now in [wraps - tick * 5, wraps, wraps + tick, wraps * 20] {
-            assert!(fired(&mut wheel, &mut slots, start + now).is_empty());
+            assert!(fired(&mut wheel, &mut slots, now).is_empty());
             wheel.set(0, &mut slots[0], tick * 3);
-            assert_eq!(wheel.next(), Some(start + now + tick * 3));
-            assert!(fired(&mut wheel, &mut slots, start + now + tick * 2).is_empty());
-            assert_eq!(fired(&mut wheel, &mut slots, start + now + tick * 3), [0]);
+            assert_eq!(wheel.next(), Some(START + nanos(now + tick * 3)));
+            assert!(fired(&mut wheel, &mut slots, now + tick * 2).is_empty());
+            assert_eq!(fired(&mut wheel, &mut slots, now + tick * 3), [0]);
         }
     }
 
     #[test]
     fn a_cleared_deadline_never_fires() {
-        let start = Instant::now();
-        let mut wheel = Wheel::new(start, TICK);
+        let mut wheel = Wheel::new(START, TICK);
         let mut slots = [Deadline::default(); 1];
         wheel.set(0, &mut slots[0], TICK * 5);
         wheel.clear(&mut slots[0]);
-        assert!(fired(&mut wheel, &mut slots, start + TICK * 50).is_empty());
+        assert!(fired(&mut wheel, &mut slots, TICK * 50).is_empty());
     }
 
     #[test]
     fn deadlines_beyond_one_turn_of_the_wheel_fire_on_time() {
-        let start = Instant::now();
-        let mut wheel = Wheel::new(start, TICK);
+        let mut wheel = Wheel::new(START, TICK);
         let mut slots = [Deadline::default(); 3];
         let far = BUCKETS as u32 * 3 + 7;
         for (slot, deadline) in slots.iter_mut().enumerate() {
             wheel.set(slot as u32, deadline, TICK * (far + slot as u32));
         }
-        assert!(fired(&mut wheel, &mut slots, start + TICK * (far - 1)).is_empty());
-        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * far), [0]);
-        assert_eq!(fired(&mut wheel, &mut slots, start + TICK * (far + 2)), [1, 2]);
+        assert!(fired(&mut wheel, &mut slots, TICK * (far - 1)).is_empty());
+        assert_eq!(fired(&mut wheel, &mut slots, TICK * far), [0]);
+        assert_eq!(fired(&mut wheel, &mut slots, TICK * (far + 2)), [1, 2]);
     }
 }
