@@ -1,7 +1,5 @@
 //! From the samples of a calibration: the noise of each metric, and how often a slowed server is found.
 
-use std::collections::BTreeMap;
-
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -11,7 +9,7 @@ use crate::analysis::calibrate::{MetricCalibration, SPLITS};
 use crate::analysis::decision::power::power;
 use crate::analysis::summary::median;
 use crate::analysis::{AverageScale, Bound, Curve, FEWEST_ROUNDS};
-use crate::claims::nature::{self, Use};
+use crate::claims::{CellRuns, PairedRatio, Rounds, positive};
 use crate::model::{Level, Sample};
 use crate::spec::Experiment;
 use crate::spec::factor::CASE;
@@ -49,9 +47,8 @@ fn of_metric(
     let of = |subject| values(samples, subject, workload, metric, info.better);
     let (one, again) = (of(SERVER), of(AGAIN));
     let rounds: Vec<Vec<f64>> = one
-        .of_rounds
         .iter()
-        .filter_map(|(round, value)| Some(vec![*value, *again.of_rounds.get(round)?]))
+        .filter_map(|(round, (value, _))| Some(vec![*value, again.get(round)?.0]))
         .collect();
     let split_rounds = SPLIT_ROUNDS.min(rounds.len());
     let found = MetricCalibration::of(&rounds, split_rounds, SIZE, seed)?;
@@ -66,7 +63,7 @@ fn of_metric(
         unit: info.unit.to_owned(),
         median: median(&rounds.concat())?,
         rounds: rounds.len(),
-        limited: one.limited + again.limited,
+        limited: limited(&one) + limited(&again),
         splits: found.splits,
         split_rounds,
         false_alarms: found.false_alarms,
@@ -76,36 +73,23 @@ fn of_metric(
     })
 }
 
-/// The usable values of a subject under a workload.
-#[derive(Debug, Default)]
-struct Values {
-    of_rounds: BTreeMap<u32, f64>,
-    /// How many of the values are bounds.
-    limited: usize,
-}
-
+/// The usable values of a subject under a workload, by round.
 fn values(
     samples: &[Sample],
     subject: &str,
     workload: &str,
     metric: &str,
     better: Better,
-) -> Values {
-    let mut values = Values::default();
+) -> Rounds {
     let is_of_workload = |sample: &&Sample| matches!(sample.cell.levels.get(CASE), Some(Level::Name(case)) if case == workload);
     let of_subject = samples.iter().filter(|sample| sample.cell.subject == subject);
-    for sample in of_subject.filter(is_of_workload) {
-        let value = sample.values.get(metric).copied().filter(|value| *value > 0.0);
-        let Some(value) =
-            value.filter(|_| nature::unusable(metric, &sample.validity, Use::Compared).is_none())
-        else {
-            continue;
-        };
-        values.of_rounds.insert(sample.round, value);
-        let bound = nature::bound(metric, better, &sample.validity, Use::Compared);
-        values.limited += usize::from(bound != Bound::Exact);
-    }
-    values
+    let of_workload: Vec<&Sample> = of_subject.filter(is_of_workload).collect();
+    positive(CellRuns::compared(&of_workload, metric, better).rounds)
+}
+
+/// How many of the values are bounds.
+fn limited(values: &Rounds) -> usize {
+    values.values().filter(|(_, bound)| *bound != Bound::Exact).count()
 }
 
 /// How often the servers that are slowed by `shares` are found in random subsets of the rounds, and how often the
@@ -123,14 +107,8 @@ pub fn slowed(
     for (case, share) in
         experiment.case.iter().flat_map(|case| shares.iter().map(move |it| (case, *it)))
     {
-        let of = |subject: &str| {
-            values(samples, subject, &case.name, SLOWED_METRIC, Better::Lower).of_rounds
-        };
-        let (plain, slower) = (of(SERVER), of(&slowed_name(share)));
-        let logs: Vec<f64> = slower
-            .iter()
-            .filter_map(|(round, value)| Some((value / plain.get(round)?).ln()))
-            .collect();
+        let of = |subject: &str| values(samples, subject, &case.name, SLOWED_METRIC, Better::Lower);
+        let logs = PairedRatio::of(&of(&slowed_name(share)), &of(SERVER)).logs;
         let noise = noise.iter().find(|it| it.workload == case.name && it.metric == SLOWED_METRIC);
         let (Some(curve), Some(noise)) = (Curve::of_rounds(&logs, AverageScale::Log), noise) else {
             continue;
@@ -178,6 +156,8 @@ fn is_found(logs: &[f64]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::analysis::noise::{Noise, normal};
     use crate::calibrate::experiment::{PRESET, equal_servers, slowed_servers};

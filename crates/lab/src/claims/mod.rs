@@ -11,6 +11,7 @@ mod effects;
 pub mod family;
 pub(crate) mod nature;
 pub mod published;
+mod rounds;
 mod rows;
 mod runs;
 #[cfg(test)]
@@ -26,9 +27,10 @@ use crate::spec::claim::{Claim, Which};
 use crate::spec::metric::Better;
 
 pub use decide::{RATIO_MARGIN, Sizes};
+pub(crate) use rounds::{PairedRatio, Rounds, positive};
 pub use rows::EffectRow;
 pub(crate) use rows::too_few;
-pub(crate) use runs::{CellRuns, Rounds};
+pub(crate) use runs::CellRuns;
 pub use runs::{LevelByFactor, RunCounts};
 pub use verdict::{Reason, Size, Verdict};
 

@@ -15,7 +15,8 @@ use crate::spec::metric::Better;
 
 use super::decide::{Criterion, Sizes};
 use super::effects::{self, Joined, Member, SubjectStatistics};
-use super::runs::{LevelByFactor, Rounds, RunCounts, Runs, common};
+use super::rounds::Rounds;
+use super::runs::{LevelByFactor, RunCounts, Runs, common};
 use super::verdict::{Reason, Verdict};
 
 /// With more effects than this that are judged together, Bonferroni's bound replaces a simulation.

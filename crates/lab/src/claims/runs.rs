@@ -11,12 +11,10 @@ use crate::spec::claim::Claim;
 use crate::spec::metric::Better;
 
 use super::nature::{self, Use};
+use super::rounds::Rounds;
 
 /// A level for each of some factors, by the factor's name.
 pub type LevelByFactor = BTreeMap<String, Level>;
-
-/// A number for each round, and whether the number is exact or a bound.
-pub(crate) type Rounds = BTreeMap<u32, (f64, Bound)>;
 
 /// The samples of the cells that a claim covers, read as one metric.
 pub(super) struct Runs<'a> {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{MODERATE, SATURATION};
 use crate::analysis::Bound;
-use crate::claims::{CellRuns, Rounds, RunCounts};
+use crate::claims::{CellRuns, Rounds, RunCounts, positive};
 use crate::digits::percent;
 use crate::model::{Level, Sample};
 use crate::spec::factor::CASE;
@@ -70,12 +70,6 @@ impl Contender {
         self.speed.extend(later.speed.iter().map(numbered));
         self.failure = self.failure.take().or_else(|| later.failure.clone());
     }
-}
-
-/// The values above 0, which have a ratio to others.
-fn positive(mut rounds: Rounds) -> Rounds {
-    rounds.retain(|_, (value, _)| *value > 0.0);
-    rounds
 }
 
 /// Why most of the runs have failed, or no run could be made; `None`: neither is so.

@@ -7,8 +7,8 @@ use super::halving::Out;
 use super::knob::Knob;
 use super::reading::{Contender, common};
 use crate::analysis::summary::{mean, median};
-use crate::analysis::{AverageScale, Bound, Curve, FEWEST_ROUNDS, Interval};
-use crate::claims::Rounds;
+use crate::analysis::{FEWEST_ROUNDS, Interval};
+use crate::claims::{PairedRatio, Rounds};
 
 /// The confidence of every interval. It is high because two or three candidates are compared by two measures, and one
 /// chance difference should not replace what `auto` takes.
@@ -126,8 +126,8 @@ pub fn rule(
 
 /// Whether a candidate may be faster than the taken one without a known limit.
 fn may_be_faster(it: &Contender, taken: &Contender, rounds: &[u32]) -> bool {
-    let (logs, bound) = ratio(&it.speed, &taken.speed, rounds);
-    it.name != taken.name && interval(&logs, bound).is_none_or(|it| it.high.is_infinite())
+    let interval = ratio(&it.speed, &taken.speed, rounds).interval(LEVEL);
+    it.name != taken.name && interval.is_none_or(|it| it.high.is_infinite())
 }
 
 /// The index of the candidate that is taken, and the rule.
@@ -161,40 +161,37 @@ enum Measure {
 }
 
 impl Measure {
-    /// By how much a candidate is worse than another, by round, as a logarithm; and whether these numbers are exact
-    /// or bounds.
-    fn contrast(self, of: &Contender, to: &Contender, rounds: &[u32]) -> (Vec<f64>, Bound) {
+    /// By what factor a candidate is worse than another.
+    fn contrast(self, of: &Contender, to: &Contender, rounds: &[u32]) -> PairedRatio {
         match self {
             Measure::Cost => ratio(&of.cost, &to.cost, rounds),
             Measure::Speed => ratio(&to.speed, &of.speed, rounds),
             Measure::Both => {
-                let (cost, of_cost) = ratio(&of.cost, &to.cost, rounds);
-                let (speed, of_speed) = ratio(&to.speed, &of.speed, rounds);
-                let halves = std::iter::zip(cost, speed).map(|(cost, speed)| 0.5 * (cost + speed));
-                (halves.collect(), of_cost.and(of_speed))
+                let cost = ratio(&of.cost, &to.cost, rounds);
+                let speed = ratio(&to.speed, &of.speed, rounds);
+                let both = std::iter::zip(cost.logs, speed.logs);
+                PairedRatio {
+                    logs: both.map(|(cost, speed)| 0.5 * (cost + speed)).collect(),
+                    bound: cost.bound.and(speed.bound),
+                }
             }
         }
     }
 
     /// Whether a candidate is worse than the best one, by more than noise and more than the margin.
     fn is_worse(self, left: &[&Contender], at: usize, rounds: &[u32]) -> bool {
-        let behind = |it: usize| mean(&self.contrast(left[it], left[0], rounds).0);
+        let behind = |it: usize| mean(&self.contrast(left[it], left[0], rounds).logs);
         let best = (0..left.len()).min_by(|a, b| behind(*a).total_cmp(&behind(*b)));
         let Some(best) = best.filter(|best| *best != at) else { return false };
-        let (logs, bound) = self.contrast(left[at], left[best], rounds);
-        interval(&logs, bound).is_some_and(|it| it.low > 1.0 && it.value >= MARGIN)
+        let interval = self.contrast(left[at], left[best], rounds).interval(LEVEL);
+        interval.is_some_and(|it| it.low > 1.0 && it.value >= MARGIN)
     }
 }
 
-/// One quantity ÷ another, by round, as a logarithm; and whether the quotients are exact or bounds.
-fn ratio(of: &Rounds, to: &Rounds, rounds: &[u32]) -> (Vec<f64>, Bound) {
-    let log = |round: &u32| of[round].0.ln() - to[round].0.ln();
-    let bound = |round: &u32| of[round].1.over(to[round].1);
-    (rounds.iter().map(log).collect(), rounds.iter().map(bound).collect())
-}
-
-fn interval(logs: &[f64], bound: Bound) -> Option<Interval> {
-    Some(Curve::of_rounds(logs, AverageScale::Log)?.bounded(bound).interval(LEVEL))
+/// One quantity ÷ another in these rounds, which both have.
+fn ratio(of: &Rounds, to: &Rounds, rounds: &[u32]) -> PairedRatio {
+    let within = |all: &Rounds| rounds.iter().map(|round| (*round, all[round])).collect();
+    PairedRatio::of(&within(of), &within(to))
 }
 
 /// The candidates with their ratios to `first`; `first` is the first one.
@@ -206,10 +203,7 @@ fn places(left: &[&Contender], first: &Contender, rounds: &[u32]) -> Vec<Finalis
 
 fn place(of: &Contender, taken: &Contender, rounds: &[u32]) -> Finalist {
     let values = |all: &Rounds| -> Vec<f64> { rounds.iter().map(|round| all[round].0).collect() };
-    let beside = |of: &Rounds, to: &Rounds| {
-        let (logs, bound) = ratio(of, to, rounds);
-        interval(&logs, bound)
-    };
+    let beside = |of: &Rounds, to: &Rounds| ratio(of, to, rounds).interval(LEVEL);
     let is_taken = of.name == taken.name;
     Finalist {
         name: of.name.clone(),
@@ -223,6 +217,7 @@ fn place(of: &Contender, taken: &Contender, rounds: &[u32]) -> Finalist {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::Bound;
     use crate::tune::reading::for_test;
 
     /// Values of six rounds around a mean, with noise.

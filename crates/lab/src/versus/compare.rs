@@ -1,10 +1,10 @@
 //! A server's samples under one workload, and their ratio to the samples of the first server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use crate::analysis::Interval;
 use crate::analysis::summary::median;
-use crate::analysis::{AverageScale, Bound, Curve, Interval};
-use crate::claims::CellRuns;
+use crate::claims::{CellRuns, PairedRatio, Rounds, positive};
 use crate::digits::percent;
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::Experiment;
@@ -38,8 +38,8 @@ impl<'a> ServerPoint<'a> {
     }
 
     /// The usable values of a metric, by round, each with whether it is exact or a bound.
-    fn rounds(&self, metric: &str) -> BTreeMap<u32, (f64, Bound)> {
-        let Some(info) = self.experiment.metric(metric) else { return BTreeMap::new() };
+    fn rounds(&self, metric: &str) -> Rounds {
+        let Some(info) = self.experiment.metric(metric) else { return Rounds::new() };
         CellRuns::compared(&self.samples, metric, info.better).rounds
     }
 
@@ -50,17 +50,11 @@ impl<'a> ServerPoint<'a> {
 
     /// The ratio of a metric to the metric of `first`, paired by round.
     pub(super) fn ratio(&self, first: &ServerPoint<'_>, metric: &str) -> Ratio {
-        let (own, others) = (self.rounds(metric), first.rounds(metric));
-        let both = own.iter().filter_map(|(round, own)| Some((*own, *others.get(round)?)));
-        let both: Vec<_> =
-            both.filter(|((own, _), (other, _))| *own > 0.0 && *other > 0.0).collect();
-        let above: Bound = both.iter().map(|(own, _)| own.1).collect();
-        let below: Bound = both.iter().map(|(_, other)| other.1).collect();
-        let bound = above.and(below.inverse());
-        let logs: Vec<f64> = both.iter().map(|(own, other)| (own.0 / other.0).ln()).collect();
-        match Curve::of_rounds(&logs, AverageScale::Log) {
-            Some(curve) => Ratio::Of(curve.bounded(bound).interval(0.95)),
-            None => median(&logs).map_or(Ratio::Unknown, |log| Ratio::OfMedians(log.exp())),
+        let of = |point: &ServerPoint<'_>| positive(point.rounds(metric));
+        let ratio = PairedRatio::of(&of(self), &of(first));
+        match ratio.interval(0.95) {
+            Some(interval) => Ratio::Of(interval),
+            None => median(&ratio.logs).map_or(Ratio::Unknown, |log| Ratio::OfMedians(log.exp())),
         }
     }
 
@@ -123,6 +117,8 @@ fn words(mark: Mark) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::versus::Comparison;
 

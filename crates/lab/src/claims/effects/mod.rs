@@ -12,7 +12,8 @@ use crate::analysis::AverageScale;
 use crate::model::Level;
 use crate::spec::claim::Effect;
 
-use super::runs::{CellRuns, Rounds, RunCounts};
+use super::rounds::{Rounds, logs, over};
+use super::runs::{CellRuns, RunCounts};
 
 /// The numbers of one subject in one group of cells.
 #[derive(Clone, Debug)]
@@ -71,10 +72,4 @@ fn tally(cells: &[CellRuns]) -> RunCounts {
         all.add(&cell.tally);
     }
     all
-}
-
-/// The logarithms of a cell's values.
-fn logs(cell: &CellRuns) -> Rounds {
-    let log = |(round, (value, bound)): (&u32, &(f64, _))| (*round, (value.ln(), *bound));
-    cell.rounds.iter().map(log).collect()
 }

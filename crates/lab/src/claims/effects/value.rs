@@ -23,7 +23,7 @@ pub(super) fn logarithm(cells: &[CellRuns]) -> SubjectStatistics {
 fn members(cells: &[CellRuns], scale: AverageScale) -> SubjectStatistics {
     let member = |cell: &CellRuns| Member {
         level: cell.level.clone(),
-        rounds: if scale == AverageScale::Log { logs(cell) } else { cell.rounds.clone() },
+        rounds: if scale == AverageScale::Log { logs(&cell.rounds) } else { cell.rounds.clone() },
         tally: cell.tally.clone(),
         fails: cell.tally.fails(),
     };
