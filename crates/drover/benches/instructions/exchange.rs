@@ -45,7 +45,12 @@ impl Server {
     pub(crate) fn worker_process(&self) -> anyhow::Result<u32> {
         let own = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"))?;
-        Ok(children.trim().parse()?)
+        let has_workers = |child: &&str| {
+            let name = std::fs::read_to_string(format!("/proc/{child}/comm"));
+            name.is_ok_and(|name| name.trim() != "drover-admin")
+        };
+        let worker = children.split_whitespace().find(has_workers);
+        Ok(worker.context("the server has no process with workers")?.parse()?)
     }
 }
 
