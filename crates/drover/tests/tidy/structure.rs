@@ -13,10 +13,14 @@ const CRATES: &[(&str, &[&str])] = &[
     ("http1", &[]),
     ("mech", &["sys"]),
     ("waiters", &["sys", "mech"]),
+    ("compress", &["usage", "http1", "mech"]),
     ("server", &["sys", "usage", "http1", "mech"]),
     ("load", &["sys", "usage", "http1", "mech"]),
     ("lab", &["sys", "mech", "waiters"]),
-    ("drover", &["sys", "usage", "http1", "mech", "waiters", "server", "load", "lab", "vm"]),
+    (
+        "drover",
+        &["sys", "usage", "http1", "mech", "waiters", "compress", "server", "load", "lab", "vm"],
+    ),
 ];
 
 /// The crates of the workspace that a crate uses, by its manifest.

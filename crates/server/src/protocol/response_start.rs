@@ -16,7 +16,7 @@ impl ResponseStart {
     /// Keeps `at`, in nanoseconds, if there is no earlier time.
     pub(super) fn keep(&self, at: u64) {
         if self.0.get() == [0; 3] {
-            let units = (at / UNIT & MASK).max(1);
+            let units = ((at / UNIT) & MASK).max(1);
             self.0.set([units as u16, (units >> 16) as u16, (units >> 32) as u16]);
         }
     }

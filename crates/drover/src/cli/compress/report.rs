@@ -2,16 +2,13 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use drover_compress::{CompressEvent, LeftOut, SiblingOutcome, short_name};
 use drover_http1::coding::ContentCoding;
 use drover_lab::report::model::words::counted;
 use drover_lab::site::size_words;
 use drover_usage::printable;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::info;
-
-use super::levels::short_name;
-use super::siblings::SiblingOutcome;
-use super::walk::CompressibleFiles;
 
 /// How many failures are told one by one.
 const FAILURES_TOLD: usize = 20;
@@ -33,11 +30,11 @@ struct CodingTally {
 pub(super) struct CompressReport {
     by_coding: [(ContentCoding, CodingTally); ContentCoding::ALL.len()],
     /// Files that are to have siblings, and those that are too small for any.
-    pub(super) files: u64,
-    pub(super) small: u64,
+    files: u64,
+    small: u64,
     /// Siblings of files that are gone: those that were removed, and those that were not to be.
     orphans_removed: u64,
-    pub(super) orphans_left: u64,
+    orphans_left: u64,
     /// A signal has ended the run before everything was looked at.
     pub(super) is_interrupted: bool,
     failures: Vec<(String, String)>,
@@ -70,8 +67,29 @@ impl CompressReport {
         }
     }
 
+    /// Counts and shows what a run tells.
+    pub(super) fn take(&mut self, event: CompressEvent<'_>) {
+        match event {
+            CompressEvent::Failed(path, why) => self.fail(path, why),
+            CompressEvent::LookedAt { done, of } => {
+                self.progress(done, of, || format!("{done} of {of} files looked at"));
+            }
+            CompressEvent::File { is_small: false } => self.files += 1,
+            CompressEvent::File { is_small: true } => self.small += 1,
+            CompressEvent::Sibling(path, coding, outcome) => self.add(path, coding, outcome),
+            CompressEvent::OrphanRemoved(path) => self.remove_orphan(path),
+            CompressEvent::OrphansLeft(count) => self.orphans_left = count,
+            CompressEvent::Written { siblings, of, bytes, of_bytes } => {
+                self.progress(bytes, of_bytes, || {
+                    let (bytes, of_bytes) = (size_words(bytes), size_words(of_bytes));
+                    format!("{siblings} of {of} siblings, {bytes} of {of_bytes}")
+                });
+            }
+        }
+    }
+
     /// Shows how much of the work is done. Both numbers are of one unit, which `text` names.
-    pub(super) fn progress(&self, done: u64, of: u64, text: impl FnOnce() -> String) {
+    fn progress(&self, done: u64, of: u64, text: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_length(of.max(1));
             bar.set_position(done.min(of));
@@ -87,7 +105,7 @@ impl CompressReport {
     }
 
     /// Counts what became of the sibling at `path`.
-    pub(super) fn add(&mut self, path: &[u8], coding: ContentCoding, outcome: SiblingOutcome) {
+    fn add(&mut self, path: &[u8], coding: ContentCoding, outcome: SiblingOutcome) {
         let Some((_, tally)) = self.by_coding.iter_mut().find(|(it, _)| *it == coding) else {
             return;
         };
@@ -117,13 +135,13 @@ impl CompressReport {
     }
 
     /// Counts a sibling that has no file any more as removed.
-    pub(super) fn remove_orphan(&mut self, path: &[u8]) {
+    fn remove_orphan(&mut self, path: &[u8]) {
         self.orphans_removed += 1;
         self.tell("remove", path);
     }
 
     /// Notes what went wrong with a file or folder, and what helps.
-    pub(super) fn fail(&mut self, path: &[u8], why: String) {
+    fn fail(&mut self, path: &[u8], why: String) {
         let path = if path.is_empty() { "DIR".to_owned() } else { shown(path) };
         self.failures.push((path, why));
     }
@@ -141,7 +159,7 @@ impl CompressReport {
         &self,
         out: &mut impl Write,
         asked: &[ContentCoding],
-        site: &CompressibleFiles,
+        left_out: LeftOut,
     ) -> io::Result<()> {
         let sum = |of: fn(&CodingTally) -> u64| -> u64 {
             self.by_coding.iter().map(|(_, tally)| of(tally)).sum()
@@ -161,11 +179,11 @@ impl CompressReport {
                 writeln!(out, "{:<4}{line}", short_name(*coding))?;
             }
         }
-        self.print_files(out, site)
+        self.print_files(out, left_out)
     }
 
     /// Prints what was done about files as a whole, and which were left out.
-    fn print_files(&self, out: &mut impl Write, site: &CompressibleFiles) -> io::Result<()> {
+    fn print_files(&self, out: &mut impl Write, files: LeftOut) -> io::Result<()> {
         let orphans = |number| format!("{} of files that are gone", many(number, "sibling"));
         if self.orphans_left > 0 {
             writeln!(out, "{}: --prune removes them", orphans(self.orphans_left))?;
@@ -176,9 +194,9 @@ impl CompressReport {
         }
         let left_out = [
             (self.small, "too small"),
-            (site.other_types, "of types that hardly compress, or unknown"),
-            (site.excluded, "excluded"),
-            (site.hidden, "hidden"),
+            (files.other_types, "of types that hardly compress, or unknown"),
+            (files.excluded, "excluded"),
+            (files.hidden, "hidden"),
         ];
         let left_out = left_out.iter().filter(|(number, _)| *number > 0);
         let left_out: Vec<String> =

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 /// The folder of a path, and the name in it.
-pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
         None => (b"", path),
@@ -21,7 +21,7 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 /// What tells a file from all others while it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId {
+pub(crate) struct FileId {
     device: u64,
     inode: u64,
 }
@@ -29,11 +29,11 @@ pub(super) struct FileId {
 impl FileId {
     /// # Errors
     /// Those of fstat(2).
-    pub(super) fn of(file: impl AsFd) -> io::Result<FileId> {
+    pub(crate) fn of(file: impl AsFd) -> io::Result<FileId> {
         Ok(FileId::new(&rustix::fs::fstat(file)?))
     }
 
-    pub(super) fn new(stat: &Stat) -> FileId {
+    pub(crate) fn new(stat: &Stat) -> FileId {
         FileId { device: stat.st_dev, inode: stat.st_ino }
     }
 }
@@ -42,31 +42,31 @@ impl FileId {
 ///
 /// The value keeps the file open (`O_PATH`), so that no other file can get its inode number.
 #[derive(Debug)]
-pub(super) struct FolderEntry {
+pub(crate) struct FolderEntry {
     _open: OwnedFd,
     stat: Stat,
 }
 
 impl FolderEntry {
-    pub(super) fn kind(&self) -> FileType {
+    pub(crate) fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }
 
-    pub(super) fn id(&self) -> FileId {
+    pub(crate) fn id(&self) -> FileId {
         FileId::new(&self.stat)
     }
 }
 
 /// An open folder.
 #[derive(Debug)]
-pub(super) struct Folder(OwnedFd);
+pub(crate) struct Folder(OwnedFd);
 
 impl Folder {
     /// Opens the folder at `path` beneath the root. No link is followed.
     ///
     /// # Errors
     /// As [`Root::open_directory`].
-    pub(super) fn open(root: &Root, path: &[u8]) -> io::Result<Folder> {
+    pub(crate) fn open(root: &Root, path: &[u8]) -> io::Result<Folder> {
         root.open_directory(path).map(Folder)
     }
 
@@ -74,7 +74,7 @@ impl Folder {
     ///
     /// # Errors
     /// `EACCES`, `EMFILE`, `EIO`.
-    pub(super) fn names(&self) -> io::Result<Vec<(Vec<u8>, FileType)>> {
+    pub(crate) fn names(&self) -> io::Result<Vec<(Vec<u8>, FileType)>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut found = Vec::new();
         for entry in Dir::new(rustix::fs::openat(&self.0, c".", flags, Mode::empty())?)? {
@@ -101,7 +101,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of open(2) and fstat(2).
-    pub(super) fn entry(&self, name: &[u8]) -> io::Result<Option<FolderEntry>> {
+    pub(crate) fn entry(&self, name: &[u8]) -> io::Result<Option<FolderEntry>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let open = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
@@ -116,7 +116,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of open(2). `EXDEV`: the link leads out of the root. `ENOENT`: also if `path` leads to another folder now.
-    pub(super) fn open_file(&self, root: &Root, path: &[u8]) -> io::Result<OwnedFd> {
+    pub(crate) fn open_file(&self, root: &Root, path: &[u8]) -> io::Result<OwnedFd> {
         let name = split(path).1;
         let open = |flags| rustix::fs::openat(&self.0, name, flags, Mode::empty());
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -137,7 +137,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of open(2).
-    pub(super) fn create(&self, name: &[u8]) -> io::Result<OwnedFd> {
+    pub(crate) fn create(&self, name: &[u8]) -> io::Result<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(rustix::fs::openat(&self.0, name, flags | OFlags::CLOEXEC, mode)?)
@@ -148,7 +148,7 @@ impl Folder {
     ///
     /// # Errors
     /// With what helps, if not.
-    pub(super) fn may_replace(&self, entry: &FolderEntry, owner: u32) -> io::Result<()> {
+    pub(crate) fn may_replace(&self, entry: &FolderEntry, owner: u32) -> io::Result<()> {
         let folder = rustix::fs::fstat(&self.0)?;
         let user = rustix::process::geteuid().as_raw();
         if replaceable(folder.st_mode, [owner, user], [folder.st_uid, entry.stat.st_uid]) {
@@ -163,7 +163,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of unlink(2). Another file has the name now.
-    pub(super) fn remove(&self, name: &[u8], id: FileId) -> io::Result<()> {
+    pub(crate) fn remove(&self, name: &[u8], id: FileId) -> io::Result<()> {
         match self.entry(name)? {
             None => return Ok(()),
             Some(entry) if entry.id() == id => {}
@@ -179,7 +179,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of rename(2). Another file has the name `from` now.
-    pub(super) fn rename(&self, from: &[u8], id: FileId, to: &[u8]) -> io::Result<()> {
+    pub(crate) fn rename(&self, from: &[u8], id: FileId, to: &[u8]) -> io::Result<()> {
         if self.entry(from)?.is_none_or(|entry| entry.id() != id) {
             return Err(replaced(from));
         }

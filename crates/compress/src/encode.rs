@@ -24,7 +24,7 @@ const BROTLI_WINDOWS: RangeInclusive<u32> = 18..=24;
 ///
 /// # Errors
 /// Those of `input` and `output`. Zstandard's encoder fails too if there are not `len` bytes.
-pub(super) fn encode(
+pub(crate) fn encode(
     coding: ContentCoding,
     level: u32,
     len: u64,
@@ -79,7 +79,7 @@ fn copy(input: &mut impl Read, output: &mut impl Write) -> io::Result<()> {
 /// Whether a file that begins with `head` may come from [`encode`]. The programs `gzip` and `zstd` leave marks, by which
 /// downloads of a site are told from siblings: gzip names its operating system and often the file (RFC 1952 section
 /// 2.3.1), zstd appends a checksum (RFC 8878 section 3.1.1.1.1). Brotli has no marks, and hardly any downloads.
-pub(super) fn may_be_encoded_here(coding: ContentCoding, head: &[u8]) -> bool {
+pub(crate) fn may_be_encoded_here(coding: ContentCoding, head: &[u8]) -> bool {
     const UNKNOWN_SYSTEM: u8 = 255;
     const CHECKSUM: u8 = 1 << 2;
     match (coding, head) {
@@ -96,7 +96,7 @@ pub(super) fn may_be_encoded_here(coding: ContentCoding, head: &[u8]) -> bool {
 
 /// Whether `sibling` is whole, in `coding`, and holds the bytes of `original`. No more of `sibling` is decoded than is
 /// equal.
-pub(super) fn holds(coding: ContentCoding, sibling: impl Read, original: impl Read) -> bool {
+pub(crate) fn holds(coding: ContentCoding, sibling: impl Read, original: impl Read) -> bool {
     let mut original = BufReader::with_capacity(BUFFER, original);
     let same = match coding {
         ContentCoding::Gzip => is_same(MultiGzDecoder::new(sibling), &mut original),

@@ -4,19 +4,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::folder::{FileId, Folder};
+use crate::folder::{FileId, Folder};
 
 /// How the names begin and end under which siblings are written. The server does not send them: they begin with a dot.
 const PREFIX: &[u8] = b".drover-compress-";
 const SUFFIX: &[u8] = b".tmp";
 
 /// Whether a file name is one of a file that is being written, or was when its writer was killed.
-pub(super) fn is_temporary(name: &[u8]) -> bool {
+pub(crate) fn is_temporary(name: &[u8]) -> bool {
     name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
 /// A file that nobody knows of yet. Dropping the value removes the file.
-pub(super) struct TemporaryFile<'d> {
+pub(crate) struct TemporaryFile<'d> {
     folder: &'d Folder,
     /// `None`: it has its own name by now.
     name: Option<Vec<u8>>,
@@ -31,7 +31,7 @@ impl TemporaryFile<'_> {
     ///
     /// # Errors
     /// Those of open(2).
-    pub(super) fn create(folder: &Folder, most: u64) -> io::Result<TemporaryFile<'_>> {
+    pub(crate) fn create(folder: &Folder, most: u64) -> io::Result<TemporaryFile<'_>> {
         let number = format!("{:016x}", rand::random::<u64>());
         let name = [PREFIX, number.as_bytes(), SUFFIX].concat();
         let file = File::from(folder.create(&name)?);
@@ -40,12 +40,12 @@ impl TemporaryFile<'_> {
     }
 
     /// The bytes that were written.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// Whether there were more bytes than the file may have.
-    pub(super) fn is_too_long(&self) -> bool {
+    pub(crate) fn is_too_long(&self) -> bool {
         self.len > self.most
     }
 
@@ -54,7 +54,7 @@ impl TemporaryFile<'_> {
     ///
     /// # Errors
     /// Those of fsync(2), [`Folder::may_replace`] and [`Folder::rename`].
-    pub(super) fn publish(mut self, name: &[u8], owner: u32) -> io::Result<()> {
+    pub(crate) fn publish(mut self, name: &[u8], owner: u32) -> io::Result<()> {
         rustix::fs::fsync(&self.file)?;
         if let Some(entry) = self.folder.entry(name)? {
             self.folder.may_replace(&entry, owner)?;

@@ -13,11 +13,11 @@ use drover_http1::coding::ContentCoding;
 use drover_mech::files::root::Root;
 use tempfile::TempDir;
 
-use super::encode;
-use super::levels::CompressionLevels;
-use super::siblings::{CompressContext, EncodingStep, inspect, write};
-use super::temporary::is_temporary;
-use super::walk::CompressCandidate;
+use crate::encode;
+use crate::levels::CompressionLevels;
+use crate::siblings::{CompressContext, EncodingStep, inspect, write};
+use crate::temporary::is_temporary;
+use crate::walk::CompressCandidate;
 
 /// The user who may write to `hers` if root runs the tests; otherwise everything is of the user who does.
 const OTHER_USER: u32 = 1000;

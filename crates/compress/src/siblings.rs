@@ -10,12 +10,12 @@ use drover_mech::files::root::{Cause, Root, Stamp};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::encode;
-use super::folder::{FileId, Folder, FolderEntry, split};
-use super::levels::CompressionLevels;
-use super::original::OriginalFile;
-use super::temporary::TemporaryFile;
-use super::walk::CompressCandidate;
+use crate::encode;
+use crate::folder::{FileId, Folder, FolderEntry, split};
+use crate::levels::CompressionLevels;
+use crate::original::OriginalFile;
+use crate::temporary::TemporaryFile;
+use crate::walk::CompressCandidate;
 
 /// How often a file is read that changes meanwhile.
 const ATTEMPTS: u32 = 3;
@@ -25,29 +25,29 @@ const ATTEMPTS: u32 = 3;
 const WORTH_PERCENT: u64 = 95;
 
 /// What a run of `drover compress` is asked to do, and what all its threads share.
-pub(super) struct CompressContext {
-    pub(super) root: Root,
-    pub(super) codings: Vec<ContentCoding>,
-    pub(super) levels: CompressionLevels,
+pub(crate) struct CompressContext {
+    pub(crate) root: Root,
+    pub(crate) codings: Vec<ContentCoding>,
+    pub(crate) levels: CompressionLevels,
     /// Files with fewer bytes get no siblings.
-    pub(super) min_size: u64,
+    pub(crate) min_size: u64,
     /// Whether siblings that are up to date are written anew.
-    pub(super) force: bool,
+    pub(crate) force: bool,
     /// Whether siblings in codings that are not asked for are removed.
-    pub(super) prune: bool,
-    pub(super) dry_run: bool,
+    pub(crate) prune: bool,
+    pub(crate) dry_run: bool,
     /// Set by a signal: nothing more is begun, and what is half done is removed.
-    pub(super) stop: std::sync::Arc<AtomicBool>,
+    pub(crate) stop: std::sync::Arc<AtomicBool>,
     /// The bytes of files that were read for [`write()`].
-    pub(super) bytes_read: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
     /// Called at each [`EncodingStep`]. Tests change the site there, as somebody else may at any time.
     #[cfg(test)]
-    pub(super) at_step: Box<dyn Fn(EncodingStep) + Send + Sync>,
+    pub(crate) at_step: Box<dyn Fn(EncodingStep) + Send + Sync>,
 }
 
 /// The moments between which the work on one file looks at names or changes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EncodingStep {
+pub(crate) enum EncodingStep {
     FolderOpened,
     OriginalOpened,
     SiblingFound,
@@ -59,7 +59,7 @@ pub(super) enum EncodingStep {
 
 impl EncodingStep {
     #[cfg(test)]
-    pub(super) const ALL: [EncodingStep; 7] = [
+    pub(crate) const ALL: [EncodingStep; 7] = [
         EncodingStep::FolderOpened,
         EncodingStep::OriginalOpened,
         EncodingStep::SiblingFound,
@@ -77,14 +77,14 @@ impl CompressContext {
         (self.at_step)(_step);
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
 /// What became of a sibling.
 #[derive(Debug)]
-pub(super) enum SiblingOutcome {
+pub enum SiblingOutcome {
     /// It is up to date.
     Current,
     /// It has the bytes of its file, but had another time, owner or permissions.
@@ -92,7 +92,12 @@ pub(super) enum SiblingOutcome {
     /// It did not have the bytes of its file, or was not asked for: it is gone.
     Removed,
     /// It was written: the bytes of the file, and its own.
-    Written { before: u64, after: u64 },
+    Written {
+        /// The length of the file.
+        before: u64,
+        /// The length of the sibling; of a dry run 0.
+        after: u64,
+    },
     /// It would not be shorter than its file by enough.
     NotSmaller,
     /// The run was stopped before, or its file is gone.
@@ -103,25 +108,25 @@ pub(super) enum SiblingOutcome {
 
 /// What [`inspect`] finds out of a file.
 #[derive(Debug, Default)]
-pub(super) struct InspectedFile {
+pub(crate) struct InspectedFile {
     /// The length of the file; `None`: there is none that a server would send.
-    pub(super) len: Option<u64>,
+    pub(crate) len: Option<u64>,
     /// The file has fewer bytes than are asked for.
-    pub(super) is_small: bool,
-    pub(super) outcomes: Vec<(ContentCoding, SiblingOutcome)>,
+    pub(crate) is_small: bool,
+    pub(crate) outcomes: Vec<(ContentCoding, SiblingOutcome)>,
     /// The siblings that are to be written.
-    pub(super) missing: Vec<ContentCoding>,
+    pub(crate) missing: Vec<ContentCoding>,
     /// Why the file cannot be read.
-    pub(super) failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// The path of a sibling.
-pub(super) fn sibling_path(path: &[u8], coding: ContentCoding) -> Vec<u8> {
+pub(crate) fn sibling_path(path: &[u8], coding: ContentCoding) -> Vec<u8> {
     [path, coding.suffix().as_bytes()].concat()
 }
 
 /// An error with what helps against it.
-pub(super) fn with_remedy(error: &io::Error) -> String {
+pub(crate) fn with_remedy(error: &io::Error) -> String {
     let remedy = match Errno::from_io_error(error) {
         Some(Errno::ACCESS | Errno::PERM) => {
             "run it as a user who may, or leave the file out with --exclude"
@@ -144,7 +149,7 @@ pub(super) fn with_remedy(error: &io::Error) -> String {
 ///
 /// # Errors
 /// Those of openat2(2) and [`Folder::remove`].
-pub(super) fn remove(
+pub(crate) fn remove(
     root: &Root,
     path: &[u8],
     find: impl Fn(&Root, &Folder, &[u8]) -> Option<FolderEntry>,
@@ -172,7 +177,7 @@ fn open(context: &CompressContext, path: &[u8]) -> io::Result<Option<(Folder, Or
 
 /// Looks at a file and its siblings, and removes siblings that a server would send with bytes that the file does not have
 /// any more.
-pub(super) fn inspect(context: &CompressContext, candidate: &CompressCandidate) -> InspectedFile {
+pub(crate) fn inspect(context: &CompressContext, candidate: &CompressCandidate) -> InspectedFile {
     let (folder, original) = match open(context, &candidate.path) {
         Ok(Some(opened)) => opened,
         Ok(None) => return InspectedFile::default(),
@@ -309,7 +314,7 @@ fn state(
 }
 
 /// Writes a sibling of the file at `path`.
-pub(super) fn write(
+pub(crate) fn write(
     context: &CompressContext,
     path: &[u8],
     coding: ContentCoding,

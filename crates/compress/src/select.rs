@@ -11,7 +11,7 @@ use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 /// `*` and `?` stand for no slash, `**` for any number of folders.
 ///
 /// Used as a clap `value_parser`.
-pub(super) fn parse_pattern(text: &str) -> Result<Glob, String> {
+pub fn parse_pattern(text: &str) -> Result<Glob, String> {
     let path = text.trim_end_matches('/');
     let rooted = path.strip_prefix("./").or(path.strip_prefix('/')).unwrap_or(path);
     let anywhere = if path.contains('/') { "" } else { "**/" };
@@ -21,14 +21,14 @@ pub(super) fn parse_pattern(text: &str) -> Result<Glob, String> {
 
 /// What `--include` and `--exclude` say.
 #[derive(Debug)]
-pub(super) struct FileSelection {
+pub struct FileSelection {
     include: GlobSet,
     exclude: GlobSet,
 }
 
 /// What a file's name says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Selected {
+pub(crate) enum Selected {
     /// To be compressed.
     Yes,
     /// Its type does not compress, or is unknown.
@@ -40,7 +40,7 @@ pub(super) enum Selected {
 impl FileSelection {
     /// # Errors
     /// The patterns together are too large.
-    pub(super) fn new(include: &[Glob], exclude: &[Glob]) -> anyhow::Result<FileSelection> {
+    pub fn new(include: &[Glob], exclude: &[Glob]) -> anyhow::Result<FileSelection> {
         let set = |globs: &[Glob]| {
             let mut set = GlobSetBuilder::new();
             for glob in globs {
@@ -52,7 +52,7 @@ impl FileSelection {
     }
 
     /// What the name of a file says; `path` begins at DIR.
-    pub(super) fn select(&self, path: &[u8]) -> Selected {
+    pub(crate) fn select(&self, path: &[u8]) -> Selected {
         if sibling_of(path).is_some() || self.excludes(path) {
             Selected::No
         } else if self.include.is_match(OsStr::from_bytes(path)) || compresses(path) {
@@ -63,13 +63,13 @@ impl FileSelection {
     }
 
     /// Whether `--exclude` names a file or a folder itself.
-    pub(super) fn excludes(&self, path: &[u8]) -> bool {
+    pub(crate) fn excludes(&self, path: &[u8]) -> bool {
         self.exclude.is_match(OsStr::from_bytes(path))
     }
 }
 
 /// The path of the file that `path` is a sibling of, and the sibling's coding, by its ending.
-pub(super) fn sibling_of(path: &[u8]) -> Option<(&[u8], ContentCoding)> {
+pub(crate) fn sibling_of(path: &[u8]) -> Option<(&[u8], ContentCoding)> {
     let mut codings = ContentCoding::ALL.into_iter();
     codings.find_map(|coding| Some((path.strip_suffix(coding.suffix().as_bytes())?, coding)))
 }

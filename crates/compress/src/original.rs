@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::folder::Folder;
+use crate::folder::Folder;
 
 /// The attribute with a file's access control list: who may do what beside owner, group and others (acl(5)).
 const ACCESS_LIST: &str = "system.posix_acl_access";
@@ -28,10 +28,10 @@ const TICK: Duration = Duration::from_millis(20);
 const WAITS: u32 = 3;
 
 /// A regular file, open for reading.
-pub(super) struct OriginalFile {
+pub(crate) struct OriginalFile {
     file: File,
     /// The file's stamp before any byte was read.
-    pub(super) stamp: Stamp,
+    pub(crate) stamp: Stamp,
     stat: Stat,
     /// The file's [`ACCESS_LIST`]. The group's permissions in `stat` are the most that anybody has in that list.
     access_list: Option<Vec<u8>>,
@@ -45,7 +45,7 @@ impl OriginalFile {
     ///
     /// # Errors
     /// `EACCES`, `EMFILE`, `EIO`.
-    pub(super) fn open(
+    pub(crate) fn open(
         root: &Root,
         folder: &Folder,
         path: &[u8],
@@ -73,17 +73,17 @@ impl OriginalFile {
     }
 
     /// The user that the file belongs to.
-    pub(super) fn owner(&self) -> u32 {
+    pub(crate) fn owner(&self) -> u32 {
         self.stat.st_uid
     }
 
     /// Whether the file certainly is as it was when it was opened.
-    pub(super) fn is_as_it_was(&self) -> bool {
+    pub(crate) fn is_as_it_was(&self) -> bool {
         self.is_settled && Stamp::of(self.file.as_fd()).is_ok_and(|now| now == self.stamp)
     }
 
     /// The file's bytes from its beginning. Reading fails once `stop` is set, and is counted in `bytes_read`.
-    pub(super) fn read<'f>(
+    pub(crate) fn read<'f>(
         &'f self,
         stop: &'f AtomicBool,
         bytes_read: &'f AtomicU64,
@@ -97,7 +97,7 @@ impl OriginalFile {
     ///
     /// # Errors
     /// Those of fchown(2), fchmod(2) and futimens(2).
-    pub(super) fn give_attributes(&self, sibling: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn give_attributes(&self, sibling: BorrowedFd<'_>) -> io::Result<()> {
         let mut mode = self.mode();
         if self.give_owner(sibling)? {
             if !self.give_access_list(sibling)? {
@@ -117,7 +117,7 @@ impl OriginalFile {
     ///
     /// # Errors
     /// `EPERM`: this user may not.
-    pub(super) fn refresh(&self, sibling: BorrowedFd<'_>) -> io::Result<bool> {
+    pub(crate) fn refresh(&self, sibling: BorrowedFd<'_>) -> io::Result<bool> {
         let (now, mode) = (rustix::fs::fstat(sibling)?, self.mode());
         let is_its_own = FileType::from_raw_mode(now.st_mode) == FileType::RegularFile
             && now.st_nlink == 1
@@ -217,7 +217,7 @@ fn is_young(stamp: &Stamp) -> bool {
 }
 
 /// Reads a file from its beginning, whoever else reads it by the same descriptor.
-pub(super) struct OriginalReader<'f> {
+pub(crate) struct OriginalReader<'f> {
     file: &'f File,
     at: u64,
     stop: &'f AtomicBool,

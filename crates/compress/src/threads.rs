@@ -15,7 +15,7 @@ const LOOKS: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// Not one thread can be started.
-pub(super) fn share_out<'t, T: Sync, R: Send>(
+pub(crate) fn share_out<'t, T: Sync, R: Send>(
     jobs: usize,
     tasks: &'t [T],
     work: impl Fn(&T) -> R + Sync,

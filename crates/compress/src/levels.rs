@@ -5,12 +5,12 @@ use std::ops::RangeInclusive;
 use drover_http1::coding::ContentCoding;
 
 /// The name of a coding in flags and summaries: the ending of its files, without the dot.
-pub(super) fn short_name(coding: ContentCoding) -> &'static str {
+pub fn short_name(coding: ContentCoding) -> &'static str {
     &coding.suffix()[1..]
 }
 
 /// Reads the name of a coding: the ending of its files, or the name of its program.
-pub(super) fn parse_coding(text: &str) -> Result<ContentCoding, String> {
+pub fn parse_coding(text: &str) -> Result<ContentCoding, String> {
     match text {
         "gz" | "gzip" => Ok(ContentCoding::Gzip),
         "br" | "brotli" => Ok(ContentCoding::Brotli),
@@ -21,7 +21,7 @@ pub(super) fn parse_coding(text: &str) -> Result<ContentCoding, String> {
 
 /// The level of each coding, as its own program counts levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CompressionLevels {
+pub struct CompressionLevels {
     gzip: u32,
     brotli: u32,
     zstd: u32,
@@ -35,7 +35,7 @@ impl CompressionLevels {
     const FAST: CompressionLevels = CompressionLevels { gzip: 6, brotli: 5, zstd: 9 };
 
     /// Reads `best`, `fast`, and levels of single codings, as in `fast,br=9`. What is not named is at its best.
-    pub(super) fn parse(text: &str) -> Result<CompressionLevels, String> {
+    pub fn parse(text: &str) -> Result<CompressionLevels, String> {
         let mut levels = CompressionLevels::BEST;
         for (at, word) in text.split(',').enumerate() {
             match (word, word.split_once('=')) {
@@ -76,7 +76,7 @@ impl CompressionLevels {
     }
 
     /// The level of `coding`.
-    pub(super) fn of(mut self, coding: ContentCoding) -> u32 {
+    pub(crate) fn of(mut self, coding: ContentCoding) -> u32 {
         *self.level_mut(coding)
     }
 }

@@ -9,39 +9,47 @@ use drover_http1::path::WELL_KNOWN;
 use drover_mech::files::root::{Cause, Root};
 use rustix::fs::FileType;
 
-use super::encode;
-use super::folder::{FileId, Folder, FolderEntry, split};
-use super::select::{FileSelection, Selected, sibling_of};
-use super::temporary::is_temporary;
+use crate::encode;
+use crate::folder::{FileId, Folder, FolderEntry, split};
+use crate::select::{FileSelection, Selected, sibling_of};
+use crate::temporary::is_temporary;
 
 /// A file that is to be compressed by its name, and which of its siblings there are. Paths begin at DIR.
 #[derive(Debug)]
-pub(super) struct CompressCandidate {
-    pub(super) path: Vec<u8>,
+pub(crate) struct CompressCandidate {
+    pub(crate) path: Vec<u8>,
     /// The codings of the siblings, whatever they hold.
-    pub(super) siblings: Vec<ContentCoding>,
+    pub(crate) siblings: Vec<ContentCoding>,
+}
+
+/// How many files were left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeftOut {
+    /// Because of their type.
+    pub other_types: u64,
+    /// Because they were excluded.
+    pub excluded: u64,
+    /// Because they are hidden.
+    pub hidden: u64,
 }
 
 /// What is in a site.
 #[derive(Debug, Default)]
-pub(super) struct CompressibleFiles {
-    pub(super) candidates: Vec<CompressCandidate>,
+pub(crate) struct CompressibleFiles {
+    pub(crate) candidates: Vec<CompressCandidate>,
     /// Siblings of files that are gone, unless they are downloads of their own.
-    pub(super) orphans: Vec<Vec<u8>>,
+    pub(crate) orphans: Vec<Vec<u8>>,
     /// What runs have left that were killed.
-    pub(super) leftovers: Vec<Vec<u8>>,
-    /// How many files were left out because of their type, because of `--exclude`, and as hidden ones.
-    pub(super) other_types: u64,
-    pub(super) excluded: u64,
-    pub(super) hidden: u64,
+    pub(crate) leftovers: Vec<Vec<u8>>,
+    pub(crate) left_out: LeftOut,
     /// Folders that could not be read, and why.
-    pub(super) unreadable: Vec<(Vec<u8>, io::Error)>,
+    pub(crate) unreadable: Vec<(Vec<u8>, io::Error)>,
 }
 
 impl CompressibleFiles {
     /// Looks through all folders beneath the root that are not hidden. Links to folders are not followed: a folder
     /// within DIR is found by its own name.
-    pub(super) fn find(root: &Root, selection: &FileSelection) -> CompressibleFiles {
+    pub(crate) fn find(root: &Root, selection: &FileSelection) -> CompressibleFiles {
         let mut site = CompressibleFiles::default();
         let mut folders = vec![Vec::new()];
         while let Some(folder) = folders.pop() {
@@ -76,7 +84,7 @@ impl CompressibleFiles {
                 FileType::Directory if is_hidden || selection.excludes(&path) => {}
                 FileType::Directory => folders.push(path),
                 kind if !is_file(*kind) => {}
-                _ if is_hidden => self.hidden += 1,
+                _ if is_hidden => self.left_out.hidden += 1,
                 _ => match sibling_of(name) {
                     None => self.add_file(path, name, &files, selection),
                     Some((original, _)) if files.contains(original) => {}
@@ -101,8 +109,8 @@ impl CompressibleFiles {
         selection: &FileSelection,
     ) {
         match selection.select(&path) {
-            Selected::OtherType => self.other_types += 1,
-            Selected::No => self.excluded += 1,
+            Selected::OtherType => self.left_out.other_types += 1,
+            Selected::No => self.left_out.excluded += 1,
             Selected::Yes => {
                 let has = |coding: &ContentCoding| {
                     files.contains(&*[name, coding.suffix().as_bytes()].concat())
@@ -115,7 +123,7 @@ impl CompressibleFiles {
 }
 
 /// The sibling at `path`, whose folder is `folder`, if the beginning of the file says that an earlier run may have written it.
-pub(super) fn sibling_by_mark(root: &Root, folder: &Folder, path: &[u8]) -> Option<FolderEntry> {
+pub(crate) fn sibling_by_mark(root: &Root, folder: &Folder, path: &[u8]) -> Option<FolderEntry> {
     let (_, coding) = sibling_of(path)?;
     let entry = folder.entry(split(path).1).ok().flatten()?;
     let file = File::from(folder.open_file(root, path).ok()?);
