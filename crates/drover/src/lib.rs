@@ -1,8 +1,7 @@
 //! Drover serves files, loads servers, and measures which way of waiting for I/O wins on a machine.
 //!
-//! This library is the binary's inside: flags in [`cli`], the slow disk that the lab models in [`disk`], the page about
-//! traces in [`trace_report`]. It is flags and glue, and nothing for other programs: those use the crates `server`,
-//! `load`, `mech` and `http1`.
+//! This library is the binary's inside: the flags and help in [`cli`]. It is glue, and nothing for other programs: those use the
+//! crates `server`, `load`, `compress`, `mech` and `http1`.
 //!
 //! ```console
 //! $ drover serve public
@@ -14,8 +13,6 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cli;
-pub mod disk;
-pub mod trace_report;
 
 /// When the kernel gives no more memory, a server ends connections, not itself.
 #[global_allocator]

@@ -56,7 +56,7 @@ struct Disk {
 impl Disk {
     /// Mounts; `None`, and the cause printed, where this is not possible.
     fn mount(place: &ModelledFolder, flags: &[&str]) -> Option<Disk> {
-        if let Some(obstacle) = drover::disk::obstacle() {
+        if let Some(obstacle) = drover_disk::obstacle() {
             drover_testing::skip!("{obstacle}");
             return None;
         }
@@ -151,7 +151,7 @@ fn a_disk_that_was_killed_leaves_no_mount_behind() {
 
 #[test]
 fn what_is_no_directory_is_named_with_its_argument() {
-    if let Some(obstacle) = drover::disk::obstacle() {
+    if let Some(obstacle) = drover_disk::obstacle() {
         drover_testing::skip!("{obstacle}");
         return;
     }

@@ -47,6 +47,7 @@ pub mod session;
 pub mod site;
 pub mod spec;
 pub mod subject;
+pub mod trace;
 pub mod tune;
 pub mod versus;
 pub mod wire;

@@ -90,7 +90,7 @@ pub use auth::Auth;
 pub use budget::{MemoryBudget, MemoryUse};
 pub use config::{Config, ContentSource, HostSite, Listen, STAT_THREADS, SiteSettings};
 pub use hosts::HostPattern;
-pub use lookup::listings::{Listings, page::escape_html};
+pub use lookup::listings::Listings;
 pub use lookup::revalidate::{Revalidate, RootWatch};
 pub use private_files::refuse_served;
 pub use proxies::Proxies;

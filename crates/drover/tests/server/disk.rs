@@ -29,7 +29,7 @@ impl Disk {
 
     /// [`Disk::mount`] at a directory that there is.
     pub(crate) fn mount_at(mountpoint: &Path, files: &Site, flags: &[&str]) -> Option<Disk> {
-        if let Some(obstacle) = drover::disk::obstacle() {
+        if let Some(obstacle) = drover_disk::obstacle() {
             drover_testing::skip!("{obstacle}");
             return None;
         }

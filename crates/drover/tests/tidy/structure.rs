@@ -13,13 +13,17 @@ const CRATES: &[(&str, &[&str])] = &[
     ("http1", &[]),
     ("mech", &["sys"]),
     ("waiters", &["sys", "mech"]),
+    ("disk", &["sys", "usage"]),
     ("compress", &["usage", "http1", "mech"]),
     ("server", &["sys", "usage", "http1", "mech"]),
     ("load", &["sys", "usage", "http1", "mech"]),
     ("lab", &["sys", "mech", "waiters"]),
     (
         "drover",
-        &["sys", "usage", "http1", "mech", "waiters", "compress", "server", "load", "lab", "vm"],
+        &[
+            "sys", "usage", "http1", "mech", "waiters", "disk", "compress", "server", "load",
+            "lab", "vm",
+        ],
     ),
 ];
 

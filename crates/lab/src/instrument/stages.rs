@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::failure::Failure;
 use crate::spec::metric::Stage;
+use crate::trace::FORMAT;
 
 /// A trace: the times of each request that began in the window, in microseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,11 +30,12 @@ impl StageTrace {
     fn parse(lines: impl BufRead, from: f64) -> Result<StageTrace, String> {
         let mut lines = lines.lines().map_while(Result::ok);
         let first = lines.next().unwrap_or_default();
-        let started = first.strip_prefix("# drover.trace/1 ").and_then(|words| {
-            let started = words.split(' ').find_map(|word| word.strip_prefix("started="))?;
-            started.parse::<f64>().ok()
-        });
-        let started = started.ok_or("it does not begin like a drover.trace/1")?;
+        let started =
+            first.strip_prefix("# ").and_then(|it| it.strip_prefix(FORMAT)).and_then(|words| {
+                let started = words.split(' ').find_map(|word| word.strip_prefix("started="))?;
+                started.parse::<f64>().ok()
+            });
+        let started = started.ok_or_else(|| format!("it does not begin like a {FORMAT}"))?;
         let header = lines.next().ok_or("it has no line of columns")?;
         let names: Vec<&str> = header.split(',').collect();
         let at = |name: &str| {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use drover_lab::trace::{TraceFile, render, text};
 
 use crate::cli::stdout::stdout;
-use crate::trace_report::{self, TraceFile};
 use drover_usage::UsageError;
 use drover_usage::duration;
 
@@ -36,7 +36,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     for path in &args.files {
         let trace = read(path)?;
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        writeln!(out, "{}", trace_report::text(&name, &trace, limit_us))?;
+        writeln!(out, "{}", text(&name, &trace, limit_us))?;
         traces.push((name, trace));
     }
     let page = args.out.unwrap_or_else(|| args.files[0].with_extension("html"));
@@ -44,7 +44,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         let message = format!("--out {} would replace a trace; name another", page.display());
         return Err(UsageError::new(message).into());
     }
-    std::fs::write(&page, trace_report::render(&traces, limit_us))
+    std::fs::write(&page, render(&traces, limit_us))
         .with_context(|| format!("cannot write {}", page.display()))?;
     Ok(writeln!(out, "Report: {}", page.display())?)
 }
@@ -57,5 +57,19 @@ fn read(path: &Path) -> anyhow::Result<TraceFile> {
         ))
     };
     let file = File::open(path).map_err(|error| refused(error.to_string()))?;
-    TraceFile::read(BufReader::new(file)).map_err(|error| refused(format!("{error:#}")).into())
+    TraceFile::read(BufReader::new(file)).map_err(|error| refused(error).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_server::trace::{COLUMNS, FORMAT};
+
+    use super::*;
+
+    #[test]
+    fn the_lab_reads_what_the_server_writes() {
+        let trace = format!("# {FORMAT} started=1.5\n{COLUMNS}\n");
+        assert_eq!(TraceFile::read(trace.as_bytes()).unwrap().about, "started=1.5");
+        assert_eq!(FORMAT, drover_lab::trace::FORMAT);
+    }
 }

@@ -142,7 +142,7 @@ fn rfc3339(seconds: i64) -> String {
 
 /// Makes `text` harmless in HTML text and in quoted attributes.
 #[must_use]
-pub fn escape_html(text: &str) -> String {
+pub(crate) fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

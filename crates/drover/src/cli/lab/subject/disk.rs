@@ -14,8 +14,8 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::auto_or::OnOff;
 use crate::cli::stdout::stdout;
-use crate::disk::model::{DiskAccount, Model};
-use crate::disk::{DiskOptions, Mounted};
+use drover_disk::model::{DiskAccount, Model};
+use drover_disk::{DiskOptions, Mounted};
 use drover_usage::{duration, size};
 
 /// Flags of `drover lab disk`.

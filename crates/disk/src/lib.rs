@@ -3,6 +3,8 @@
 //!
 //! The page cache and the read-ahead are the kernel's own. Every mount is a new file system to the kernel, so that it
 //! begins cold: no page, no name and no attribute is cached.
+#![forbid(unsafe_code)]
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod filesystem;
 pub mod model;

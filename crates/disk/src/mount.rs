@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context;
 use fuser::{BackgroundSession, Config, MountOption};
 
-use super::filesystem::Slow;
-use super::model::{DiskAccount, Model};
-use super::options::DiskOptions;
-use super::turning::Turning;
+use crate::filesystem::Slow;
+use crate::model::{DiskAccount, Model};
+use crate::options::DiskOptions;
+use crate::turning::Turning;
 use drover_usage::UsageError;
 
 /// Why this process cannot mount a FUSE file system, with the remedy; `None`: it can.

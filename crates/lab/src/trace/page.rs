@@ -2,6 +2,8 @@
 //!
 //! Everything is readable without the script. The script only hides series.
 
+use maud::html;
+
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
@@ -13,6 +15,11 @@ pub(super) fn page(title: &str, body: &str) -> String {
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n\
          <script>\n{SCRIPT}</script>\n</body>\n</html>\n"
     )
+}
+
+/// Text as HTML shows it.
+pub(super) fn escaped(text: &str) -> String {
+    html! { (text) }.into_string()
 }
 
 /// Three significant digits, and never an exponent.

@@ -5,25 +5,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::model::{DiskAccount, DiskRequest, Model, Spindles};
+use crate::model::{DiskAccount, DiskRequest, Model, Spindles};
 
 /// What a request does: it prepares its answer, waits with [`RequestEnd::wait`], and gives the answer.
-pub(super) type Job = Box<dyn FnOnce(RequestEnd) + Send>;
+pub(crate) type Job = Box<dyn FnOnce(RequestEnd) + Send>;
 
 /// The moment when a request is done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestEnd(Instant);
+pub(crate) struct RequestEnd(Instant);
 
 impl RequestEnd {
     /// Sleeps until that moment.
-    pub(super) fn wait(self) {
+    pub(crate) fn wait(self) {
         thread::sleep(self.0.saturating_duration_since(Instant::now()));
     }
 }
 
 /// A disk with running spindles. Clones share one disk.
 #[derive(Clone)]
-pub(super) struct Turning(Arc<Shared>);
+pub(crate) struct Turning(Arc<Shared>);
 
 struct Shared {
     spindles: Mutex<Spindles<Job>>,
@@ -38,7 +38,7 @@ impl Turning {
     ///
     /// # Errors
     /// `EAGAIN` when there are too many threads.
-    pub(super) fn start(model: &Model) -> io::Result<Turning> {
+    pub(crate) fn start(model: &Model) -> io::Result<Turning> {
         let disk = Turning(Arc::new(Shared {
             spindles: Mutex::new(Spindles::new(model.clone())),
             arrived: Condvar::new(),
@@ -55,7 +55,7 @@ impl Turning {
     }
 
     /// Queues a request. A spindle's thread runs `job` when the spindle comes to it.
-    pub(super) fn ask(&self, what: DiskRequest, job: Job) {
+    pub(crate) fn ask(&self, what: DiskRequest, job: Job) {
         if what == DiskRequest::Metadata && self.0.metadata_is_free {
             return job(RequestEnd(Instant::now()));
         }
@@ -65,7 +65,7 @@ impl Turning {
     }
 
     /// What the disk did since its beginning.
-    pub(super) fn account(&self) -> DiskAccount {
+    pub(crate) fn account(&self) -> DiskAccount {
         let now = self.now();
         self.lock().account(now)
     }

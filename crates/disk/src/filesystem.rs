@@ -21,9 +21,9 @@ use fuser::{
     ReplyEntry, ReplyOpen, Request,
 };
 
-use super::model::DiskRequest;
-use super::options::DiskOptions;
-use super::turning::Turning;
+use crate::model::DiskRequest;
+use crate::options::DiskOptions;
+use crate::turning::Turning;
 
 /// How many reads the kernel may have under way: more than any experiment asks for at once, so that the queue is in
 /// the modelled disk. The kernel's default is 12.
@@ -36,7 +36,7 @@ thread_local! {
 }
 
 /// The file system: a directory that is read through spindles.
-pub(super) struct Slow {
+pub(crate) struct Slow {
     disk: Turning,
     options: DiskOptions,
     nodes: Mutex<Nodes>,
@@ -66,7 +66,7 @@ impl Nodes {
 
 impl Slow {
     /// The file system that shows `directory` through `disk`.
-    pub(super) fn new(directory: &Path, disk: Turning, options: &DiskOptions) -> Slow {
+    pub(crate) fn new(directory: &Path, disk: Turning, options: &DiskOptions) -> Slow {
         let mut nodes = Nodes { paths: Vec::new(), numbers: HashMap::new() };
         // The kernel gives the root the number 1, so it comes first.
         nodes.number(directory.to_path_buf());

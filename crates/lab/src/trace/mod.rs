@@ -9,12 +9,18 @@ mod scatter;
 
 use std::fmt::Write;
 
-use drover_lab::spec::metric::Stage;
-use drover_server::escape_html;
-use page::page;
+use crate::spec::metric::Stage;
+use page::{escaped, page};
 use scatter::{Points, Scatter};
 
-pub use read::{Reply, Summary, TraceFile};
+pub use read::{Summary, TraceFile, TracedResponse};
+
+/// What the first line of a trace names, as the server writes it (docs/trace.md).
+pub const FORMAT: &str = "drover.trace/1";
+
+#[cfg(test)]
+const COLUMNS: &str = "start_us,stat_us,queue_us,read_us,return_us,write_us,total_us,longest_us,\
+                       reads,status,bytes,end,worker,connection,backend";
 
 /// Where logarithmic axes begin, in milliseconds: a trace has microseconds.
 const LEAST_MS: f64 = 0.001;
@@ -49,7 +55,7 @@ fn sections(traces: &[(String, TraceFile)], limit_us: u64) -> String {
             "<button type=\"button\" aria-pressed=\"true\" data-series=\"{0}\">\
              <svg class=\"key s{place}\" viewBox=\"0 0 36 12\" aria-hidden=\"true\">\
              <path class=\"dots\" d=\"M18 6h0\"/></svg>{0}</button>",
-            escape_html(name)
+            escaped(name)
         );
     }
     body.push_str("</div>\n");
@@ -69,9 +75,9 @@ struct Scale {
 
 impl Scale {
     fn of(traces: &[(String, TraceFile)]) -> Scale {
-        let replies = || traces.iter().flat_map(|(_, trace)| &trace.replies);
-        let most = |stage| replies().map(|reply| reply.stage_us(stage)).max().unwrap_or(0);
-        let last = replies().map(|reply| reply.start_us).max().unwrap_or(0);
+        let responses = || traces.iter().flat_map(|(_, trace)| &trace.responses);
+        let most = |stage| responses().map(|response| response.stage_us(stage)).max().unwrap_or(0);
+        let last = responses().map(|response| response.start_us).max().unwrap_or(0);
         Scale {
             seconds: last as f64 / 1e6,
             most_ms: Stage::ALL.map(|stage| most(stage) as f64 / 1e3).to_vec(),
@@ -90,8 +96,8 @@ fn section(
     let _ = write!(
         out,
         "<h2>{}</h2>\n<p class=\"dim small\">{}</p>\n",
-        escape_html(name),
-        escape_html(&trace.about)
+        escaped(name),
+        escaped(&trace.about)
     );
     table(out, trace, limit_us);
     out.push_str(
@@ -120,7 +126,7 @@ fn section(
             out,
             "<figure><figcaption>{}</figcaption><div class=\"lin\">{}</div><div class=\"log\">{}</div>\
              </figure>",
-            escape_html(stage.title()),
+            escaped(stage.title()),
             panel(false),
             panel(true)
         );
@@ -130,12 +136,14 @@ fn section(
 
 fn series(trace: &TraceFile, stage: Stage, backends: &[&str]) -> Vec<Points> {
     let points = |(index, name): (usize, &String)| {
-        let own = trace.replies.iter().filter(|reply| reply.backend == index);
+        let own = trace.responses.iter().filter(|response| response.backend == index);
         Points {
             place: backends.iter().position(|known| known == name).unwrap_or(0),
             name: name.clone(),
             points: own
-                .map(|reply| (reply.start_us as f64 / 1e6, reply.stage_us(stage) as f64 / 1e3))
+                .map(|response| {
+                    (response.start_us as f64 / 1e6, response.stage_us(stage) as f64 / 1e3)
+                })
                 .collect(),
         }
     };
@@ -143,7 +151,7 @@ fn series(trace: &TraceFile, stage: Stage, backends: &[&str]) -> Vec<Points> {
 }
 
 fn table(out: &mut String, trace: &TraceFile, limit_us: u64) {
-    let total = trace.replies.len();
+    let total = trace.responses.len();
     let _ = write!(
         out,
         "<p>{total} responses, {} of them not sent to their end{}.</p>\n\
@@ -161,7 +169,7 @@ fn table(out: &mut String, trace: &TraceFile, limit_us: u64) {
     );
     for stage in Stage::ALL {
         let Some(summary) = trace.summary(stage) else { continue };
-        let _ = write!(out, "<tr><td>{}</td>", escape_html(stage.title()));
+        let _ = write!(out, "<tr><td>{}</td>", escaped(stage.title()));
         for value in [&[summary.mean][..], &summary.percentiles, &[summary.max]].concat() {
             let _ = write!(out, "<td class=\"n\">{:.3}</td>", value * 1e3);
         }
@@ -174,7 +182,7 @@ fn table(out: &mut String, trace: &TraceFile, limit_us: u64) {
 /// The table for a terminal.
 #[must_use]
 pub fn text(name: &str, trace: &TraceFile, limit_us: u64) -> String {
-    let total = trace.replies.len();
+    let total = trace.responses.len();
     let cut = if trace.cut { "; the last line was cut" } else { "" };
     let mut out = format!(
         "{name}: {total} responses, {} of them not sent to their end{cut} ({})\n",
@@ -201,7 +209,6 @@ pub fn text(name: &str, trace: &TraceFile, limit_us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drover_server::trace::{COLUMNS, FORMAT};
 
     fn trace() -> TraceFile {
         let lines = "0,0,10,20,30,40,100,60,1,200,1234,sent,0,1,threads\n\

@@ -2,14 +2,12 @@
 
 use std::io::BufRead;
 
-use anyhow::{Context, bail};
-use drover_lab::spec::metric::Stage;
-
-use drover_server::trace::FORMAT;
+use super::FORMAT;
+use crate::spec::metric::Stage;
 
 /// One response. Times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct TracedResponse {
     /// When the request had arrived, in microseconds from the beginning of the trace.
     pub start_us: u64,
     /// How long each stage took, in microseconds, in the order of [`Stage::ALL`].
@@ -26,7 +24,7 @@ pub struct Reply {
     pub backend: usize,
 }
 
-impl Reply {
+impl TracedResponse {
     /// How long the stage took, in microseconds.
     #[must_use]
     pub fn stage_us(&self, stage: Stage) -> u64 {
@@ -42,7 +40,7 @@ pub struct TraceFile {
     /// The names of the backends, in the order of their first response.
     pub backends: Vec<String>,
     /// The responses; those of one worker are in the order of their ends.
-    pub replies: Vec<Reply>,
+    pub responses: Vec<TracedResponse>,
     /// Whether the last line of the file is incomplete.
     pub cut: bool,
 }
@@ -68,34 +66,38 @@ impl TraceFile {
     ///
     /// # Errors
     /// The text is no trace: the message says what is wrong, and in which line.
-    pub fn read(mut source: impl BufRead) -> anyhow::Result<TraceFile> {
+    pub fn read(mut source: impl BufRead) -> Result<TraceFile, String> {
         let mut line = String::new();
-        source.read_line(&mut line)?;
+        let mut next = |line: &mut String| {
+            line.clear();
+            source.read_line(line).map_err(|error| error.to_string())
+        };
+        next(&mut line)?;
         let about = line.strip_prefix("# ").and_then(|line| line.strip_prefix(FORMAT));
-        let Some(about) = about else { bail!("it does not begin with '# {FORMAT}'") };
+        let about = about.ok_or_else(|| format!("it does not begin with '# {FORMAT}'"))?;
         let mut trace = TraceFile { about: about.trim().to_owned(), ..TraceFile::default() };
-        line.clear();
-        source.read_line(&mut line)?;
+        next(&mut line)?;
         let columns = Columns::find(line.trim_end())?;
         for number in 3.. {
-            line.clear();
-            if source.read_line(&mut line)? == 0 {
+            if next(&mut line)? == 0 {
                 break;
             }
             let Some(whole) = line.strip_suffix('\n') else {
                 trace.cut = true;
                 break;
             };
-            let reply = columns.reply(whole, &mut trace.backends);
-            trace.replies.push(reply.with_context(|| format!("line {number}: '{whole}'"))?);
+            let response = columns.response(whole, &mut trace.backends);
+            let response = response.map_err(|why| format!("line {number}: '{whole}': {why}"))?;
+            trace.responses.push(response);
         }
         Ok(trace)
     }
 
-    /// How a stage is distributed over all replies; `None`: there are none.
+    /// How a stage is distributed over all responses; `None`: there are none.
     #[must_use]
     pub fn summary(&self, stage: Stage) -> Option<Summary> {
-        let mut all: Vec<u64> = self.replies.iter().map(|reply| reply.stage_us(stage)).collect();
+        let mut all: Vec<u64> =
+            self.responses.iter().map(|response| response.stage_us(stage)).collect();
         all.sort_unstable();
         let max = seconds(*all.last()?);
         let rank = |percent: f64| (percent / 100.0 * all.len() as f64).ceil() as usize;
@@ -107,13 +109,13 @@ impl TraceFile {
     /// How many responses spent more than `limit_us` microseconds in the stage.
     #[must_use]
     pub fn past(&self, stage: Stage, limit_us: u64) -> usize {
-        self.replies.iter().filter(|reply| reply.stage_us(stage) > limit_us).count()
+        self.responses.iter().filter(|response| response.stage_us(stage) > limit_us).count()
     }
 
     /// How many responses were not sent as a whole.
     #[must_use]
     pub fn unsent(&self) -> usize {
-        self.replies.iter().filter(|reply| !reply.sent).count()
+        self.responses.iter().filter(|response| !response.sent).count()
     }
 }
 
@@ -134,11 +136,11 @@ struct Columns {
 }
 
 impl Columns {
-    fn find(header: &str) -> anyhow::Result<Columns> {
+    fn find(header: &str) -> Result<Columns, String> {
         let names: Vec<&str> = header.split(',').collect();
         let place = |name: &str| {
             let found = names.iter().position(|column| *column == name);
-            found.with_context(|| format!("line 2: there is no column '{name}'"))
+            found.ok_or_else(|| format!("line 2: there is no column '{name}'"))
         };
         let mut stages = [0; Stage::ALL.len()];
         for (at, stage) in stages.iter_mut().zip(Stage::ALL) {
@@ -156,12 +158,15 @@ impl Columns {
         })
     }
 
-    fn reply(&self, line: &str, backends: &mut Vec<String>) -> anyhow::Result<Reply> {
+    fn response(&self, line: &str, backends: &mut Vec<String>) -> Result<TracedResponse, String> {
         let fields: Vec<&str> = line.split(',').collect();
         if fields.len() != self.count {
-            bail!("{} fields instead of {}", fields.len(), self.count);
+            return Err(format!("{} fields instead of {}", fields.len(), self.count));
         }
-        let number = |at: usize| fields[at].parse().with_context(|| format!("field {}", at + 1));
+        let number = |at: usize| {
+            let number: Result<u64, _> = fields[at].parse();
+            number.map_err(|error| format!("field {}: {error}", at + 1))
+        };
         let mut stages_us = [0; Stage::ALL.len()];
         for (stage, at) in stages_us.iter_mut().zip(self.stages) {
             *stage = number(at)?;
@@ -171,11 +176,12 @@ impl Columns {
             backends.push(name.to_owned());
             backends.len() - 1
         });
-        Ok(Reply {
+        Ok(TracedResponse {
             start_us: number(self.start)?,
             stages_us,
             reads: number(self.reads)?,
-            status: u16::try_from(number(self.status)?).context("the status")?,
+            status: u16::try_from(number(self.status)?)
+                .map_err(|error| format!("the status: {error}"))?,
             bytes: number(self.bytes)?,
             sent: fields[self.end] == "sent",
             backend,
@@ -186,7 +192,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drover_server::trace::COLUMNS;
+    use crate::trace::COLUMNS;
 
     fn text(lines: &str) -> String {
         format!("# {FORMAT} started=1.5 files=auto\n{COLUMNS}\n{lines}")
@@ -200,11 +206,14 @@ mod tests {
         assert_eq!(trace.about, "started=1.5 files=auto");
         assert_eq!(trace.backends, ["threads", "memory"]);
         assert!(trace.cut);
-        assert_eq!(trace.replies.len(), 2);
-        let reply = &trace.replies[0];
-        let stages = Stage::ALL.map(|stage| reply.stage_us(stage));
-        assert_eq!((reply.start_us, stages), (10, [1, 2, 3, 4, 5, 15, 9]));
-        assert_eq!((reply.reads, reply.status, reply.bytes, reply.sent), (2, 200, 1234, true));
+        assert_eq!(trace.responses.len(), 2);
+        let response = &trace.responses[0];
+        let stages = Stage::ALL.map(|stage| response.stage_us(stage));
+        assert_eq!((response.start_us, stages), (10, [1, 2, 3, 4, 5, 15, 9]));
+        assert_eq!(
+            (response.reads, response.status, response.bytes, response.sent),
+            (2, 200, 1234, true)
+        );
         assert_eq!((trace.unsent(), trace.past(Stage::Total, 7)), (1, 1));
     }
 
@@ -221,7 +230,7 @@ mod tests {
 
     #[test]
     fn other_files_are_refused_with_the_place() {
-        let refused = |text: &str| format!("{:#}", TraceFile::read(text.as_bytes()).unwrap_err());
+        let refused = |text: &str| TraceFile::read(text.as_bytes()).unwrap_err();
         assert!(refused("a,b\n").contains("drover.trace/1"));
         assert!(refused(&format!("# {FORMAT}\nstart_us\n")).contains("'stat_us'"));
         assert!(refused(&text("1,2\n")).contains("line 3"));

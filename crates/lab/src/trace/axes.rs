@@ -4,9 +4,7 @@
 
 use std::fmt::Write;
 
-use drover_server::escape_html;
-
-use super::page::number;
+use super::page::{escaped, number};
 
 pub(super) const WIDTH: f64 = 536.0;
 pub(super) const HEIGHT: f64 = 330.0;
@@ -60,9 +58,9 @@ pub(super) fn draw_grid(
          text-anchor=\"middle\">{}</text>",
         f64::midpoint(LEFT, RIGHT),
         HEIGHT - 6.0,
-        escape_html(x_label),
+        escaped(x_label),
         f64::midpoint(TOP, BOTTOM),
-        escape_html(y_label)
+        escaped(y_label)
     );
 }
 

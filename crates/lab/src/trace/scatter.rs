@@ -9,7 +9,7 @@ use super::axes::{
     BOTTOM, HEIGHT, LEFT, PlotAxis, RIGHT, TOP, WIDTH, colour, draw_grid, last, linear_ticks,
     logarithmic_ticks,
 };
-use drover_server::escape_html;
+use super::page::escaped;
 
 /// The content of one panel.
 pub(super) struct Scatter<'a> {
@@ -49,8 +49,8 @@ pub(super) fn draw(scatter: &Scatter) -> String {
     let mut out = format!(
         "<svg class=\"panel\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"{} against {}\">",
-        escape_html(scatter.y_label),
-        escape_html(scatter.x_label),
+        escaped(scatter.y_label),
+        escaped(scatter.x_label),
     );
     draw_grid(&mut out, scatter.x_label, scatter.y_label, &x, &y);
     if scatter.mark > y.start && scatter.mark < y.end {
@@ -66,7 +66,7 @@ pub(super) fn draw(scatter: &Scatter) -> String {
             out,
             "<path class=\"series dots s{}\" data-series=\"{}\" d=\"",
             colour(series.place),
-            escape_html(&series.name)
+            escaped(&series.name)
         );
         for &(px, py) in &series.points {
             let dot = (x.place(px).round() as i32, y.place(py).round() as i32);
