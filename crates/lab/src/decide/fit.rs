@@ -17,6 +17,9 @@ const WINDOW_S: f64 = 0.5;
 /// The shortest window, in seconds.
 pub const SHORTEST_S: f64 = 0.2;
 
+/// The least that a run takes in addition to its window, in seconds: starting a process is never free.
+const LEAST_BESIDE_S: f64 = 0.05;
+
 /// The low rate, as a share of the saturation rate of the slowest candidate.
 const LOW: f64 = 0.1;
 
@@ -48,6 +51,12 @@ pub struct TimeBudget {
     pub left_s: f64,
     /// How long a run takes in addition to its window, in seconds: starting, warming up, opening its connections.
     pub beside_s: f64,
+}
+
+/// How long a run takes in addition to its window, by one that took `run_s` in all, in seconds.
+#[must_use]
+pub fn beside_s(run_s: f64, window_s: f64) -> f64 {
+    (run_s - window_s).max(LEAST_BESIDE_S)
 }
 
 impl Wanted {

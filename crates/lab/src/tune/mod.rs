@@ -6,6 +6,7 @@
 //! few rounds are removed ([`halving`]). The last two or three are measured again, in as many rounds as an interval
 //! needs. A [`Ruling`] says which candidate is taken, by which rule, with figures.
 
+mod bench;
 mod contest;
 pub mod experiment;
 pub mod halving;
@@ -14,6 +15,7 @@ mod reading;
 mod ruling;
 mod table;
 
+pub use bench::{TuneBench, TuneEvent, TuneRequest};
 pub use contest::{Step, run_contest, runs};
 pub use halving::Out;
 pub use knob::{Contest, Knob, TakenFlags, TuneContext, contest};

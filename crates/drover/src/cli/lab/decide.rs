@@ -268,7 +268,7 @@ impl Asked {
     }
 
     fn time(&self, run_s: f64) -> TimeBudget {
-        let beside_s = (run_s - self.look_extent().window_s).max(0.05);
+        let beside_s = fit::beside_s(run_s, self.look_extent().window_s);
         TimeBudget { left_s: self.left().as_secs_f64(), beside_s }
     }
 

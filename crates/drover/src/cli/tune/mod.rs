@@ -1,7 +1,7 @@
 //! `drover tune ROOT`: which flags serve the files of a directory best on this machine.
 
 mod file;
-mod measure;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,9 @@ use drover_lab::path_text::{escaped, utf8};
 use drover_lab::plan::limits::MachineLimits;
 use drover_lab::report::terminal::wrapped;
 use drover_lab::site::{Bounds, SampledFiles};
-use drover_lab::tune::{self, Knob, Ruling, TakenFlags, TuneContext};
+use drover_lab::tune::{
+    self, Knob, Ruling, TakenFlags, TuneBench, TuneContext, TuneEvent, TuneRequest,
+};
 
 use super::count;
 use super::lab::session::settings;
@@ -26,7 +28,7 @@ use super::stdout::stdout;
 use drover_usage::UsageError;
 use drover_usage::duration;
 use file::FileHeader;
-use measure::{Bench, TuneRequest};
+use progress::TuneProgress;
 
 /// The width of the output, in columns.
 const WIDTH: usize = 80;
@@ -106,7 +108,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         true => Knob::ALL.to_vec(),
         false => Knob::ALL.into_iter().filter(|knob| args.only.contains(knob)).collect(),
     };
-    let bench = Bench::begin(TuneRequest {
+    let progress = TuneProgress::begin(begun + args.budget);
+    let told = |event: TuneEvent<'_>| progress.take(event);
+    let bench = TuneBench::begin(TuneRequest {
         scene: &scene,
         settings: &settings,
         seed,
@@ -116,17 +120,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             rounds: args.repeats,
             window_s: args.window.map(|window| window.as_secs_f64()),
         },
-    })?;
+        told: &told,
+    })
+    .map_err(anyhow::Error::msg)?;
     let mut rulings = Vec::new();
     let mut chosen = TakenFlags::default();
     for (at, knob) in knobs.iter().enumerate() {
-        let ruling = bench.ruling(*knob, &knobs[at + 1..], &chosen)?;
-        bench.print(&tune::table(&ruling, WIDTH))?;
+        let ruling = bench.ruling(*knob, &knobs[at + 1..], &chosen).map_err(anyhow::Error::msg)?;
+        progress.print(&tune::table(&ruling, WIDTH))?;
         if let Some(taken) = &ruling.taken {
             chosen.take(*knob, taken);
         }
         rulings.push(ruling);
     }
+    progress.end();
     let (rate, evidence) = bench.finish();
     ensure!(
         rulings.iter().any(|ruling| ruling.taken.is_some()),
