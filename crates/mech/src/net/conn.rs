@@ -150,12 +150,12 @@ impl<'n> Conn<'n> {
         ) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         self.with(|inner, index| {
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             slot.check_deadline()?;
             if !inner.charge(index) {
                 return Poll::Pending;
             }
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             // The input is nearly always empty, before and after.
             if slot.input.is_some() {
                 slot.grow_input(&mut inner.pool)?;
@@ -165,9 +165,11 @@ impl<'n> Conn<'n> {
             if polled.is_pending() && slot.input.is_some() {
                 slot.shrink_input(&mut inner.pool);
             }
-            if polled.is_ready() && !(was_reported && inner.is_first_transfer(self.net.budget)) {
+            if polled.is_ready()
+                && !(was_reported && inner.queue.is_first_transfer(self.net.limits.budget))
+            {
                 // The peer may have sent it because of something that this turn has sent.
-                self.net.time.read();
+                self.net.clock.time.read();
             }
             polled
         })
@@ -196,7 +198,7 @@ impl<'n> Conn<'n> {
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         self.with(|inner, index| {
-            let slot = &inner.slots[index as usize];
+            let slot = &inner.slots[index];
             slot.sending.is_some() || slot.output.is_some() || !slot.received().is_empty()
         })
     }
@@ -204,7 +206,7 @@ impl<'n> Conn<'n> {
     /// How many received bytes have not been consumed.
     #[must_use]
     pub fn input_len(&self) -> usize {
-        self.with(|inner, index| inner.slots[index as usize].received().len())
+        self.with(|inner, index| inner.slots[index].received().len())
     }
 
     /// Calls `work` with both buffers: it reads received bytes and appends bytes to
@@ -212,7 +214,7 @@ impl<'n> Conn<'n> {
     /// `work` must not use the `Net` or a `Conn`.
     pub fn io<R>(&self, work: impl FnOnce(Io<'_>) -> (usize, R)) -> R {
         self.with(|inner, index| {
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             let output = slot.output.get_or_insert_with(|| inner.pool.take_output());
             let filled = slot.input.as_ref().map_or(&[][..], |input| input.filled());
             let (consumed, result) = work(Io { input: filled, output: &mut output.head });
@@ -230,7 +232,7 @@ impl<'n> Conn<'n> {
     /// [`Conn::flush`] sends them.
     pub fn respond<R>(&self, work: impl FnOnce(Io<'_>) -> (Answer, R)) -> (R, Progress) {
         self.with(|inner, index| {
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             let mut output = slot.output.take().unwrap_or_else(|| inner.pool.take_output());
             let io = Io { input: slot.received(), output: &mut output.head };
             let (Answer { consumed, body, expects_input }, result) = work(io);
@@ -261,7 +263,7 @@ impl<'n> Conn<'n> {
     /// stored in the slot, so the waiting coroutine needs no memory for it.
     pub fn queue(&self, body: Body) {
         self.with(|inner, index| {
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             if slot.output.is_some() || body.size() > 0 {
                 let output = slot.output.get_or_insert_with(|| inner.pool.take_output());
                 output.body = body;
@@ -326,26 +328,26 @@ impl<'n> Conn<'n> {
     /// Errors of [`Conn::flush`].
     pub fn poll_send(&self) -> Poll<io::Result<u64>> {
         self.with(|inner, index| {
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             slot.check_deadline()?;
             let Some(mut sending) = slot.sending.take().or_else(|| slot.output.take()) else {
                 return Poll::Ready(Ok(0));
             };
             if !sending.is_empty() && !inner.charge(index) {
-                inner.slots[index as usize].sending = Some(sending);
+                inner.slots[index].sending = Some(sending);
                 return Poll::Pending;
             }
             // An empty output may be with the kernel. The driver knows that, and puts it back
             // when it reports a transfer.
-            let send_budget = inner.send_budget.of(&mut sending, inner.pool.outputs_lent());
-            let slot = &mut inner.slots[index as usize];
+            let send_budget = inner.sends.budget.of(&mut sending, inner.pool.outputs_lent());
+            let slot = &mut inner.slots[index];
             let polled = inner.driver.poll_flush(self.key, slot, &mut sending);
             if matches!(polled, Poll::Ready(Ok(_))) && sending.is_empty() {
                 inner.pool.give_output(sending);
             } else {
                 slot.sending = Some(sending);
                 if matches!(polled, Poll::Ready(Ok(count)) if count >= send_budget) {
-                    inner.budget = 0;
+                    inner.queue.end_turn();
                 }
             }
             polled
@@ -363,7 +365,7 @@ impl<'n> Conn<'n> {
     /// `None`: none has.
     #[must_use]
     pub fn listener(&self) -> Option<u16> {
-        self.with(|inner, index| inner.slots[index as usize].listener)
+        self.with(|inner, index| inner.slots[index].listener)
     }
 
     /// The address that the peer has connected to (getsockname(2)).
@@ -372,7 +374,7 @@ impl<'n> Conn<'n> {
     /// `NotConnected` if there is no socket yet or no more; `Unsupported` if the address is not an internet address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.with(|inner, index| {
-            let fd = inner.slots[index as usize].fd.as_ref();
+            let fd = inner.slots[index].fd.as_ref();
             let fd = fd.ok_or(io::ErrorKind::NotConnected)?;
             let address = SocketAddr::try_from(rustix::net::getsockname(fd)?);
             address.map_err(|_| io::ErrorKind::Unsupported.into())
@@ -386,7 +388,7 @@ impl<'n> Conn<'n> {
     /// `Unsupported` if the address is not an internet address: peers of unix sockets mostly have no name.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.with(|inner, index| {
-            let fd = inner.slots[index as usize].fd.as_ref();
+            let fd = inner.slots[index].fd.as_ref();
             let fd = fd.ok_or(io::ErrorKind::NotConnected)?;
             rustix::net::getpeername(fd)?
                 .and_then(|address| SocketAddr::try_from(address).ok())
@@ -400,7 +402,7 @@ impl<'n> Conn<'n> {
     pub fn is_connected(&self) -> bool {
         self.with(|inner, index| {
             // A TCP socket has no peer once its connection is closed.
-            let fd = inner.slots[index as usize].fd.as_ref();
+            let fd = inner.slots[index].fd.as_ref();
             fd.is_some_and(|fd| rustix::net::getpeername(fd).is_ok())
         })
     }
@@ -408,7 +410,7 @@ impl<'n> Conn<'n> {
     /// The path of the file that is being sent, also after sending has failed.
     #[must_use]
     pub fn sends_from(&self) -> Option<PathBuf> {
-        self.with(|inner, index| match &inner.slots[index as usize].sending.as_ref()?.body {
+        self.with(|inner, index| match &inner.slots[index].sending.as_ref()?.body {
             Body::File { file, .. } => Some(crate::files::bytes::name_of(file.as_fd())),
             _ => None,
         })
@@ -431,7 +433,7 @@ impl<'n> Conn<'n> {
         })?;
         poll_fn(|_| {
             self.with(|inner, index| {
-                let slot = &mut inner.slots[index as usize];
+                let slot = &mut inner.slots[index];
                 // An open connection counts as in time, even if the worker notices it late.
                 let connected = inner.driver.poll_connect(self.key, slot, &target);
                 if connected.is_pending() {
@@ -455,7 +457,7 @@ impl<'n> Conn<'n> {
     /// # Errors
     /// `ENOTCONN`.
     pub fn shutdown(&self) -> io::Result<()> {
-        self.with(|inner, index| match &inner.slots[index as usize].fd {
+        self.with(|inner, index| match &inner.slots[index].fd {
             Some(fd) => Ok(rustix::net::shutdown(fd.as_fd(), Shutdown::Write)?),
             None => Err(io::ErrorKind::NotConnected.into()),
         })
@@ -466,18 +468,18 @@ impl<'n> Conn<'n> {
     /// Moving it is cheap.
     pub fn set_deadline(&self, after: Option<Duration>) {
         self.with(|inner, index| {
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             slot.flags -= Flags::TIMED_OUT;
             match after {
-                Some(after) => inner.wheel.set(index, &mut slot.deadline, after),
-                None => inner.wheel.clear(&mut slot.deadline),
+                Some(after) => inner.timers.wheel.set(index, &mut slot.deadline, after),
+                None => inner.timers.wheel.clear(&mut slot.deadline),
             }
         });
     }
 
     /// Whether the deadline has passed.
     pub(super) fn is_late(&self) -> bool {
-        self.with(|inner, index| inner.slots[index as usize].flags.contains(Flags::TIMED_OUT))
+        self.with(|inner, index| inner.slots[index].flags.contains(Flags::TIMED_OUT))
     }
 
     /// Sleeps until `until`, as precisely as the mechanism's time-out allows,
@@ -509,7 +511,7 @@ impl<'n> Conn<'n> {
         poll_fn(|_| {
             let done = done();
             self.with(|inner, index| {
-                let slot = &mut inner.slots[index as usize];
+                let slot = &mut inner.slots[index];
                 if done {
                     slot.flags -= Flags::TIMED_OUT;
                     return Poll::Ready(Ok(()));
@@ -543,7 +545,7 @@ impl<'n> Conn<'n> {
     /// If the `Conn` was kept longer than the coroutine that it was made for.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Inner, u32) -> R) -> R {
         let mut inner = self.net.inner.borrow_mut();
-        assert!(inner.slot(self.key).is_some(), "a Conn ends with its coroutine");
+        assert!(inner.slots.of(self.key).is_some(), "a Conn ends with its coroutine");
         work(&mut inner, self.key.slot)
     }
 }
@@ -561,8 +563,7 @@ impl AsFd for Conn<'_> {
     /// If the connection has no socket: a coroutine of [`Net::spawn`] has none before [`Conn::connect`], and no coroutine
     /// has one after [`Conn::close`].
     fn as_fd(&self) -> BorrowedFd<'_> {
-        let fd = self
-            .with(|inner, index| inner.slots[index as usize].fd.as_ref().map(AsRawFd::as_raw_fd));
+        let fd = self.with(|inner, index| inner.slots[index].fd.as_ref().map(AsRawFd::as_raw_fd));
         let fd = fd.expect("a Conn has a descriptor only while it has a socket");
         // SAFETY: the slot has the socket open as long as `self` is borrowed. What closes it needs the `Conn` mutably
         // (`connect`, `close`) or whole (`drop`). The executor frees a slot only after its `Conn` has closed the socket
@@ -574,7 +575,7 @@ impl AsFd for Conn<'_> {
 impl Drop for Conn<'_> {
     fn drop(&mut self) {
         let mut inner = self.net.inner.borrow_mut();
-        if inner.slot(self.key).is_some() {
+        if inner.slots.of(self.key).is_some() {
             inner.close(self.key.slot);
         }
     }

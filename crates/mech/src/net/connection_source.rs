@@ -87,7 +87,7 @@ impl ConnectionSource {
             ConnectionSource::Socket => {
                 let key = conn.key();
                 conn.with(|inner, index| {
-                    inner.driver.poll_accept(key, &mut inner.slots[index as usize], take)
+                    inner.driver.poll_accept(key, &mut inner.slots[index], take)
                 })
             }
             ConnectionSource::Thread(accept_thread) => {
@@ -135,7 +135,7 @@ impl Channel {
     fn poll(&self, conn: &Conn<'_>, last: bool) -> Poll<io::Result<OwnedFd>> {
         let key = conn.key();
         conn.with(|inner, index| {
-            let slot = &mut inner.slots[index as usize];
+            let slot = &mut inner.slots[index];
             loop {
                 let Some(fd) = &slot.fd else { return Poll::Ready(Err(Errno::BADF.into())) };
                 if self.reserve.borrow().is_none() && !last {

@@ -124,10 +124,7 @@ impl<'n> Listener<'n> {
         let entered = ConnectionSource::enter(&conn, handle);
         let (source, defers) =
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
-        let listener = conn.with(|inner, _| {
-            inner.listeners += 1;
-            inner.listeners - 1
-        });
+        let listener = conn.with(|inner, _| inner.listeners.enter());
         let origin = match defers {
             true => SocketOrigin::AcceptedWithData { listener },
             false => SocketOrigin::Accepted { listener },
@@ -279,7 +276,7 @@ impl<'n> Listener<'n> {
     fn stop_deferring(&self) -> bool {
         self.defers.replace(false)
             && self.conn.with(|inner, index| {
-                let socket = inner.slots[index as usize].fd.as_ref();
+                let socket = inner.slots[index].fd.as_ref();
                 // If it fails, connections without bytes keep coming late.
                 socket.is_some_and(|socket| drover_sys::socket::stop_deferring(socket).is_ok())
             })
@@ -288,9 +285,8 @@ impl<'n> Listener<'n> {
     /// Has the mechanism look for connections at the next wait, whether it was told of one or not.
     fn look_again(&self) {
         let key = self.conn.key();
-        let cancelled = self
-            .conn
-            .with(|inner, index| inner.driver.pause_accept(key, &mut inner.slots[index as usize]));
+        let cancelled =
+            self.conn.with(|inner, index| inner.driver.pause_accept(key, &mut inner.slots[index]));
         self.unwoken.set(1 + cancelled);
     }
 
@@ -299,21 +295,17 @@ impl<'n> Listener<'n> {
         let net = self.conn.net();
         let (key, until) = (self.conn.key(), net.now() + ACCEPT_PAUSE);
         self.conn.with(|inner, index| {
-            inner.driver.pause_accept(key, &mut inner.slots[index as usize]);
-            inner.paused_listeners.push(index);
+            inner.driver.pause_accept(key, &mut inner.slots[index]);
+            inner.listeners.pause(index);
         });
         self.conn.set_alarm(until);
         poll_fn(|_| {
             let is_over = net.now() >= until || !net.phase().takes_connections();
             self.conn.with(|inner, index| {
                 if is_over {
-                    inner.paused_listeners.retain(|listener| *listener != index);
+                    inner.listeners.unpause(index);
                 }
-                if inner.paused_listeners.contains(&index) {
-                    Poll::Pending
-                } else {
-                    Poll::Ready(())
-                }
+                if inner.listeners.is_paused(index) { Poll::Pending } else { Poll::Ready(()) }
             })
         })
         .await;

@@ -7,7 +7,6 @@
 //! completion ring.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
@@ -49,46 +48,35 @@ pub use worker::remote::Remote;
 pub use worker::worker_thread::WorkerThread;
 
 use crate::uring::CompletionDriver;
-use buffers::BufferPool;
 use contract::{Driver, SocketOrigin, WaitTime};
 use drover_sys::reserve;
-use limits::send_budget::SendBudget;
+use drover_sys::waker::Waker;
+use limits::NetLimits;
 use over_readiness::ReadinessDriver;
 use phase::Life;
-use slot::Flags;
 use state::Inner;
-use worker::timers::Wheel;
-use worker::turn_time::{TurnTime, nanos};
-
-/// How long a file that was in the page cache is assumed to be still there. The kernel reclaims pages last
-/// that were just sent. If the assumption is wrong, the worker waits for the disk.
-const CACHE_KNOWN_FOR: Duration = Duration::from_secs(1);
+use worker::remote::RemoteState;
+use worker::worker_clock::WorkerClock;
 
 /// One worker's connections, timers and mechanism. Used by one thread.
 pub struct Net {
     inner: RefCell<Inner>,
-    /// The time at the end of the last wait.
-    time: TurnTime,
+    /// The time of the turn.
+    clock: WorkerClock,
+    /// How far the worker is on the way to its end.
     life: Life,
-    /// How long the worker has looked for events without finding one, instead of sleeping.
-    spun: Cell<Duration>,
-    /// The time until which knowledge of the page cache is used ([`CACHE_KNOWN_FOR`]), in nanoseconds.
-    cache_known_until: Cell<u64>,
     /// How often accept threads of this worker have waited; only threads that have ended are counted.
     helpers_waited: Cell<u64>,
-    remote: Arc<worker::remote::RemoteState>,
+    /// What other threads ask for.
+    remote: Arc<RemoteState>,
     mechanism: &'static Mechanism,
-    /// How many transfers a coroutine may make per turn.
-    budget: u32,
-    /// How many connections there may be at a time.
-    connections: usize,
-    min_rate: Option<MinRate>,
+    limits: NetLimits,
 }
 
 impl fmt::Debug for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Borrowed already while a coroutine's closure has a connection's buffers.
-        let live = self.inner.try_borrow().map(|inner| inner.live).ok();
+        let live = self.inner.try_borrow().map(|inner| inner.slots.live()).ok();
         f.debug_struct("Net")
             .field("mechanism", self.mechanism)
             .field("phase", &self.phase())
@@ -109,57 +97,20 @@ impl Net {
             // Else the kernel may let a sleep of this thread last 50 µs longer, to wake for several things at once.
             rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
         }
-        let (driver, waker): (Box<dyn Driver>, _) = match options.mechanism.kind {
-            MechanismKind::Readiness { .. } => {
-                let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
-                let waker = dispatcher.waker();
-                let files = CountedFileIo::open(options.files, &options.file_options, &waker)?;
-                let driver = ReadinessDriver::new(dispatcher, files);
-                (Box::new(driver), waker)
-            }
-            MechanismKind::Completion { .. } => {
-                let driver = CompletionDriver::new(options)?;
-                let waker = driver.waker();
-                (Box::new(driver), waker)
-            }
-        };
-        let remote = Arc::new(worker::remote::RemoteState::new(waker));
-        let time = TurnTime::new();
-        let inner = Inner {
-            driver,
-            slots: Vec::new(),
-            free: Vec::new(),
-            wheel: Wheel::new(time.nanos(), options.timer_resolution),
-            alarms: BinaryHeap::new(),
-            spin: options.spin,
-            min_wait: options.min_wait,
-            waiting_is_idle: options.waiting_is_idle,
-            is_busy: false,
-            run_queue: VecDeque::new(),
-            to_spawn: VecDeque::new(),
-            events: Vec::new(),
-            pool: BufferPool::new(options.input_capacity, options.buffers_kept),
-            send_budget: SendBudget::new(options.send_budget),
-            budget: 0,
-            live: 0,
-            services: 0,
-            delivered: HashMap::new(),
-            paused_listeners: Vec::new(),
-            listeners: 0,
-            on_wait: None,
-        };
+        let (driver, waker) = driver_of(options)?;
+        let clock = WorkerClock::new();
         Ok(Net {
-            inner: RefCell::new(inner),
-            cache_known_until: Cell::new(time.nanos()),
-            time,
+            inner: RefCell::new(Inner::new(driver, options, clock.time.nanos())),
+            clock,
             life: Life::new(),
-            spun: Cell::new(Duration::ZERO),
             helpers_waited: Cell::new(0),
-            remote,
+            remote: Arc::new(RemoteState::new(waker)),
             mechanism: options.mechanism,
-            budget: options.budget,
-            connections: options.connections,
-            min_rate: options.min_rate,
+            limits: NetLimits {
+                budget: options.budget,
+                connections: options.connections,
+                min_rate: options.min_rate,
+            },
         })
     }
 
@@ -173,26 +124,26 @@ impl Net {
     /// something was sent in the turn: what has one time may count as simultaneous.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.time.now()
+        self.clock.time.now()
     }
 
     /// The time of this turn on `CLOCK_MONOTONIC` (clock_gettime(2)), in nanoseconds.
     #[inline]
     #[must_use]
     pub fn nanos(&self) -> u64 {
-        self.time.nanos()
+        self.clock.time.nanos()
     }
 
     /// A time on `CLOCK_MONOTONIC`, since this network was opened, in nanoseconds.
     #[must_use]
     pub fn instant(&self, nanos: u64) -> Instant {
-        self.time.instant(nanos)
+        self.clock.time.instant(nanos)
     }
 
     /// Resumes the coroutine `key` at `at`, if it is still there then.
     fn set_alarm(&self, at: Instant, key: Key) {
-        let at = self.time.nanos_of(at);
-        self.inner.borrow_mut().alarms.push(std::cmp::Reverse((at, key)));
+        let at = self.clock.time.nanos_of(at);
+        self.inner.borrow_mut().timers.set_alarm(at, key);
     }
 
     /// Sets a function that is called whenever the kernel's queue of events has overflowed
@@ -211,7 +162,7 @@ impl Net {
     /// Sets a function that is called before each wait with what was counted so far. So nothing is left to tell while
     /// the worker sleeps, but the wait itself.
     pub fn on_wait(&self, told: impl FnMut(DispatchCounts) + 'static) {
-        self.inner.borrow_mut().on_wait = Some(Box::new(told));
+        self.inner.borrow_mut().waits.on_wait = Some(Box::new(told));
     }
 
     /// What was counted so far.
@@ -263,7 +214,7 @@ impl Net {
 
     fn resume_all(&self) {
         let mut inner = self.inner.borrow_mut();
-        for index in 0..inner.slots.len() {
+        for index in 0..inner.slots.all().len() {
             inner.resume(index as u32);
         }
     }
@@ -271,7 +222,7 @@ impl Net {
     /// How long the worker has looked for events without finding one, because of [`NetOptions::spin`].
     #[must_use]
     pub fn spun(&self) -> Duration {
-        self.spun.get()
+        self.clock.spun()
     }
 
     /// How often the accept threads of this worker have given up their processor to
@@ -290,19 +241,19 @@ impl Net {
     /// How many tasks (connections, listeners and services) keep the executor running.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.inner.borrow().live
+        self.inner.borrow().slots.live()
     }
 
     /// Whether other coroutines than the running one are ready to run.
     #[must_use]
     pub fn others_are_ready(&self) -> bool {
-        !self.inner.borrow().run_queue.is_empty()
+        !self.inner.borrow().queue.is_empty()
     }
 
     /// Resumes the coroutine of `key`, if there still is one.
     pub fn wake(&self, key: Key) {
         let mut inner = self.inner.borrow_mut();
-        if inner.slot(key).is_some() {
+        if inner.slots.of(key).is_some() {
             inner.resume(key.slot);
         }
     }
@@ -332,21 +283,18 @@ impl Net {
 
     /// How many more connections there may be; negative if there are too many.
     fn room(&self) -> isize {
-        let inner = self.inner.borrow();
-        self.connections.min(isize::MAX as usize) as isize - (inner.live - inner.services) as isize
+        self.limits.room(self.inner.borrow().slots.connections())
     }
 
     /// Whether an idle connection could be closed.
     fn has_idle(&self) -> bool {
-        self.inner.borrow().idle().next().is_some()
+        let inner = self.inner.borrow();
+        inner.slots.idle(&*inner.driver).next().is_some()
     }
 
     /// A slot without a socket, for a coroutine of the caller.
     pub(crate) fn task(&self) -> Conn<'_> {
-        let mut inner = self.inner.borrow_mut();
-        let key = inner.take_slot();
-        inner.slots[key.slot as usize].flags |= Flags::SERVICE;
-        inner.services += 1;
+        let key = self.inner.borrow_mut().slots.take_for_service();
         Conn::new(self, key)
     }
 
@@ -354,8 +302,8 @@ impl Net {
     /// coroutine connects the slot itself ([`Conn::connect`]).
     pub fn spawn(&self) -> Key {
         let mut inner = self.inner.borrow_mut();
-        let key = inner.take_slot();
-        inner.to_spawn.push_back(key.slot);
+        let key = inner.slots.take();
+        inner.queue.to_spawn.push_back(key.slot);
         key
     }
 
@@ -369,10 +317,8 @@ impl Net {
 
     fn adopt_from(&self, socket: OwnedFd, origin: SocketOrigin) -> io::Result<Key> {
         let mut inner = self.inner.borrow_mut();
-        if inner.free.is_empty() {
-            reserve::make_room(&mut inner.slots, 1)?;
-        }
-        let key = inner.take_slot();
+        inner.slots.make_room()?;
+        let key = inner.slots.take();
         let mut opened = inner.open(key, socket, origin);
         if reserve::take_need() {
             // Memory is short: refuse the new connection, and keep those that are there.
@@ -382,7 +328,7 @@ impl Net {
             inner.release(key.slot);
             return Err(error);
         }
-        inner.to_spawn.push_back(key.slot);
+        inner.queue.to_spawn.push_back(key.slot);
         Ok(key)
     }
 
@@ -390,21 +336,20 @@ impl Net {
     /// is an event or something is due.
     fn turn(&self, block: bool) -> io::Result<()> {
         let mut inner = self.inner.borrow_mut();
-        let timeout = if block { inner.timeout(self.nanos()) } else { Some(Duration::ZERO) };
-        let gather = inner.gather(timeout);
+        let timeout = if block { inner.timers.timeout(self.nanos()) } else { Some(Duration::ZERO) };
+        let gather = inner.waits.gather(timeout);
         inner.turn(WaitTime { timeout, gather })?;
         let before = self.nanos();
-        self.time.read();
+        self.clock.time.read();
         let now = self.nanos();
-        if self.cache_known_until.get() <= now {
-            self.cache_known_until.set(now + nanos(CACHE_KNOWN_FOR));
+        if self.clock.ends_cache_knowledge() {
             inner.driver.forget_cached();
         }
-        let spins = block && timeout == Some(Duration::ZERO) && !inner.spin.is_zero();
-        if spins && inner.run_queue.is_empty() {
-            self.spun.set(self.spun.get() + Duration::from_nanos(now - before));
+        let spins = block && timeout == Some(Duration::ZERO) && inner.timers.spins();
+        if spins && inner.queue.is_empty() {
+            self.clock.add_spun(before);
         }
-        if inner.wheel.next().is_some_and(|next| next <= now) {
+        if inner.timers.may_be_late(now) {
             // Events that have arrived go before deadlines that have passed. A process that was stopped
             // has not seen them: its wait was interrupted (signal(7)), or had ended before the stop.
             inner.turn(WaitTime::NONE)?;
@@ -425,6 +370,24 @@ impl Net {
             self.stop();
         } else if self.remote.retire_asked() && self.phase().takes_connections() {
             self.retire();
+        }
+    }
+}
+
+/// The driver of the mechanism, and the waker that ends its waits.
+fn driver_of(options: &NetOptions) -> io::Result<(Box<dyn Driver>, Arc<Waker>)> {
+    match options.mechanism.kind {
+        MechanismKind::Readiness { .. } => {
+            let dispatcher = Dispatcher::open(options.mechanism, &options.dispatch)?;
+            let waker = dispatcher.waker();
+            let files = CountedFileIo::open(options.files, &options.file_options, &waker)?;
+            let driver = ReadinessDriver::new(dispatcher, files);
+            Ok((Box::new(driver), waker))
+        }
+        MechanismKind::Completion { .. } => {
+            let driver = CompletionDriver::new(options)?;
+            let waker = driver.waker();
+            Ok((Box::new(driver), waker))
         }
     }
 }
@@ -459,7 +422,7 @@ mod tests {
             ours.set_nonblocking(true).unwrap();
             let conn = Conn::new(&net, net.adopt(ours.into()).unwrap());
             conn.queue(Body::Shared(b"sent".as_slice().into()));
-            net.inner.borrow_mut().budget = 1;
+            net.inner.borrow_mut().queue.budget = 1;
             let _begun = conn.poll_send();
             // Not dropped: that would close the socket in good order.
             std::mem::forget(conn);

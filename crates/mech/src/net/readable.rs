@@ -44,9 +44,9 @@ impl<'n> Readable<'n> {
                 return Poll::Ready(Ok(false));
             }
             let key = self.conn.key();
-            let poll = self.conn.with(|inner, index| {
-                inner.driver.poll_readable(key, &mut inner.slots[index as usize])
-            });
+            let poll = self
+                .conn
+                .with(|inner, index| inner.driver.poll_readable(key, &mut inner.slots[index]));
             poll.map_ok(|()| true)
         })
         .await

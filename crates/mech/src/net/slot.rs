@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use bitflags::bitflags;
 
 use super::buffers::{BufferPool, Input, Output};
-use super::worker::timers::Deadline;
+use super::worker::wheel::Deadline;
 use crate::key::Key;
 use crate::readiness::{Interest, Ready};
 

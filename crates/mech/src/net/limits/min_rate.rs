@@ -8,11 +8,11 @@
 
 use std::io;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use super::SendLimits;
 use crate::net::Conn;
-use crate::net::state::Inner;
 use drover_sys::socket::{Delivered, delivered};
 
 /// The lowest rate at which a peer may take what is sent to it.
@@ -52,16 +52,17 @@ impl Pace {
     /// # Errors
     /// `TimedOut` if the peer was too slow.
     pub(in crate::net) fn check(&mut self, conn: &Conn<'_>) -> io::Result<()> {
-        let Some(min_rate) = conn.net().min_rate else { return Ok(()) };
+        let Some(min_rate) = conn.net().limits.min_rate else { return Ok(()) };
         conn.with(|inner, index| match self.ends {
-            Some(ends) if !inner.wheel.has_passed(ends) => Ok(()),
+            Some(ends) if !inner.timers.wheel.has_passed(ends) => Ok(()),
             Some(_) => {
-                self.ends = Some(inner.wheel.tick_after(min_rate.window));
-                judge(inner, index, min_rate.bytes_per_second)
+                self.ends = Some(inner.timers.wheel.tick_after(min_rate.window));
+                let socket = inner.slots[index].fd.as_ref();
+                judge(&mut inner.sends, index, socket, min_rate.bytes_per_second)
             }
             None => {
                 let first = GRACE.min(min_rate.window);
-                self.ends = Some(inner.wheel.tick_after(first));
+                self.ends = Some(inner.timers.wheel.tick_after(first));
                 Ok(())
             }
         })
@@ -69,10 +70,14 @@ impl Pace {
 }
 
 /// Compares the kernel's counters with those at the end of the last window, and stores them for the next.
-fn judge(inner: &mut Inner, index: u32, bytes_per_second: NonZeroU64) -> io::Result<()> {
-    let fd = inner.slots[index as usize].fd.as_ref();
-    let Some(end) = fd.and_then(|fd| delivered(fd.as_fd())) else { return Ok(()) };
-    match inner.delivered.insert(index, end) {
+fn judge(
+    sends: &mut SendLimits,
+    index: u32,
+    socket: Option<&OwnedFd>,
+    bytes_per_second: NonZeroU64,
+) -> io::Result<()> {
+    let Some(end) = socket.and_then(|fd| delivered(fd.as_fd())) else { return Ok(()) };
+    match sends.end_window(index, end) {
         Some(begin) if is_too_slow(&begin, &end, bytes_per_second) => {
             Err(io::ErrorKind::TimedOut.into())
         }

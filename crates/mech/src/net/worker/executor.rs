@@ -93,7 +93,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
     pub fn background<S: Future<Output = ()> + 'n>(&mut self, make: impl FnOnce(Conn<'n>) -> S) {
         let conn = self.net.task();
         let slot = conn.key().slot;
-        self.net.inner.borrow_mut().put_in_background(slot);
+        self.net.inner.borrow_mut().slots.put_in_background(slot);
         self.add(slot, Entry::Service(Box::pin(make(conn))));
     }
 
@@ -115,7 +115,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         make: impl FnOnce(Readable<'n>) -> S,
     ) {
         let slot = readable.slot();
-        self.net.inner.borrow_mut().put_in_background(slot);
+        self.net.inner.borrow_mut().slots.put_in_background(slot);
         self.add(slot, Entry::Service(Box::pin(make(readable))));
     }
 
@@ -138,7 +138,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             if over {
                 break;
             }
-            let idle = self.net.inner.borrow().run_queue.is_empty();
+            let idle = self.net.inner.borrow().queue.is_empty();
             self.turn(idle)?;
         }
         // A ring queues requests: this turn submits the last sends and reports
@@ -191,8 +191,8 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
         if reserve::is_needed() {
             self.fill_reserve(None);
         }
-        let budget = self.net.budget;
-        let mut left = self.net.inner.borrow().run_queue.len();
+        let budget = self.net.limits.budget;
+        let mut left = self.net.inner.borrow().queue.len();
         loop {
             self.spawn_pending(spawn, &mut left);
             if left == 0 {
@@ -200,8 +200,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             }
             left -= 1;
             let mut inner = self.net.inner.borrow_mut();
-            let Some(index) = inner.next_to_run() else { return };
-            inner.budget = budget;
+            let Some(index) = inner.begin_turn(budget) else { return };
             drop(inner);
             self.resume(index);
             if reserve::is_needed() {
@@ -233,16 +232,16 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
 
     /// Makes coroutines for new slots; they run in the same pass of `run_ready`.
     fn spawn_pending(&mut self, spawn: &mut impl FnMut(Conn<'n>) -> F, left: &mut usize) {
-        if !self.net.inner.borrow().to_spawn.is_empty() {
-            self.net.time.read();
+        if !self.net.inner.borrow().queue.to_spawn.is_empty() {
+            self.net.clock.time.read();
         }
         loop {
             let mut inner = self.net.inner.borrow_mut();
-            let Some(index) = inner.to_spawn.pop_front() else { return };
-            let queued = inner.run_queue.len();
+            let Some(index) = inner.queue.to_spawn.pop_front() else { return };
+            let queued = inner.queue.len();
             inner.resume(index);
-            *left += inner.run_queue.len() - queued;
-            let key = inner.slots[index as usize].key(index);
+            *left += inner.queue.len() - queued;
+            let key = inner.slots[index].key(index);
             drop(inner);
             let coroutine = spawn(Conn::new(self.net, key));
             self.add(index, Entry::Coroutine(coroutine));
@@ -279,7 +278,7 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             *entry = Entry::Vacant;
             let mut inner = self.net.inner.borrow_mut();
             // Whoever has borrowed the descriptor of a `Conn` relies on the socket being open.
-            assert!(inner.slots[index as usize].fd.is_none(), "a Conn ends with its coroutine");
+            assert!(inner.slots[index].fd.is_none(), "a Conn ends with its coroutine");
             inner.release(index);
         }
     }
