@@ -10,9 +10,7 @@ use drover_sys::process::on_own_thread;
 
 pub use crate::mechanism::{DevPollModel, Features, Mechanism, MechanismKind, MechanismOptions};
 use crate::readiness::support::signal_device;
-use crate::readiness::{
-    devepoll, devpoll, epoll, poll, rtsig, rtsig_batch, rtsig_per_fd, select, uring_poll,
-};
+use crate::readiness::{devepoll, devpoll, epoll, poll, rtsig, select, uring_poll};
 use crate::uring;
 
 /// Every mechanism, the oldest first.
@@ -21,8 +19,8 @@ pub static ALL: &[&Mechanism] = &[
     &poll::POLL,
     &devpoll::DEVPOLL,
     &rtsig::RTSIG,
-    &rtsig_batch::RTSIG_BATCH,
-    &rtsig_per_fd::RTSIG_PER_FD,
+    &rtsig::RTSIG_BATCH,
+    &rtsig::RTSIG_PER_FD,
     &devepoll::DEVEPOLL,
     &epoll::EPOLL,
     &epoll::EPOLL_ET,
@@ -81,12 +79,12 @@ static DEVICES: [DeviceMechanism; 4] = [
         summary: "/dev/poll, by a kernel module: a set in the kernel, results in mapped memory",
     },
     DeviceMechanism {
-        mechanism: &rtsig_batch::RTSIG_BATCH,
+        mechanism: &rtsig::RTSIG_BATCH,
         device: signal_device::PATH,
         summary: "real-time signals, many per sigtimedwait4(), by a kernel module",
     },
     DeviceMechanism {
-        mechanism: &rtsig_per_fd::RTSIG_PER_FD,
+        mechanism: &rtsig::RTSIG_PER_FD,
         device: signal_device::PATH,
         summary: "signal-per-fd: at most one queued signal for a descriptor, by a kernel module",
     },

@@ -1,6 +1,6 @@
 //! Runs one test program, of `mech` unless a package is named, in a guest with all modules, and prints what it says.
 //!
-//! `cargo run -p drover-vm --example one -- 6.12 lib rtsig_per_fd`: those tests alone.
+//! `cargo run -p drover-vm --example one -- 6.12 lib rtsig::`: those tests alone.
 //!
 //! `cargo run -p drover-vm --example one -- 6.12 drover-waiters/wait_queue_kernel`: tests of another package. After
 //! `--instructions` the guest has one processor, and its nanoseconds are instructions.

@@ -44,7 +44,7 @@ const fn suite(
 const SUITES: &[DeviceSuite] = &[
     suite("drover-mech", "lib", "devpoll", "devpoll", true),
     suite("drover-mech", "lib", "devepoll", "devepoll", true),
-    suite("drover-mech", "lib", "rtsig-per-fd", "rtsig_per_fd", true),
+    suite("drover-mech", "lib", "rtsig-per-fd", "rtsig::", true),
     suite("drover-waiters", "wait_queue_kernel", "", "", true),
     suite("drover-mech", "conformance", "devpoll", "", true),
     suite("drover-mech", "conformance", "devepoll", "", true),

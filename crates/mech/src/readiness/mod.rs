@@ -21,8 +21,6 @@ pub mod devpoll;
 pub(crate) mod epoll;
 pub(crate) mod poll;
 pub(crate) mod rtsig;
-pub(crate) mod rtsig_batch;
-pub(crate) mod rtsig_per_fd;
 pub(crate) mod select;
 pub(crate) mod support;
 pub(crate) mod uring_poll;

@@ -39,7 +39,7 @@ fn has_device() -> bool {
 
 /// Runs the test again, in a process of its own that may have `limit` signals queued.
 fn child(test: &str, limit: u64) -> Output {
-    let name = format!("readiness::rtsig_per_fd::tests::{test}");
+    let name = format!("readiness::rtsig::tests::{test}");
     let mut command = Command::new("/proc/self/exe");
     command.args(["--exact", &name, "--nocapture"]).env(QUEUE_LIMIT, limit.to_string());
     command.output().unwrap()
