@@ -96,10 +96,8 @@ bitflags! {
     }
 }
 
-/// The settings of a mechanism. [`MechanismOptions::default`] has the defaults; each setting can be changed by its `with_` method
-/// or in its field. Whoever opens a mechanism has them checked.
+/// The settings of a mechanism. [`Mechanism::open`] and [`crate::net::Net::open`] check them.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub struct MechanismOptions {
     /// How many events one wait returns at most, where the kernel call takes
     /// such a number: 1 to 178,956,970, the limit of epoll_wait(2).
@@ -151,30 +149,6 @@ const RECEIVE_BUFFERS_LEAST: u16 = 16;
 const RECEIVE_BUFFERS_MOST: u16 = 1 << 15;
 
 impl MechanismOptions {
-    /// Sets how many events one wait returns at most.
-    #[must_use]
-    pub const fn with_events_per_wait(self, events_per_wait: usize) -> MechanismOptions {
-        MechanismOptions { events_per_wait, ..self }
-    }
-
-    /// Sets whether events that an overflow has lost stay lost.
-    #[must_use]
-    pub const fn with_ignore_overflow(self, ignore_overflow: bool) -> MechanismOptions {
-        MechanismOptions { ignore_overflow, ..self }
-    }
-
-    /// Sets the size of an io_uring's completion queue, in completions.
-    #[must_use]
-    pub const fn with_completions(self, completions: u32) -> MechanismOptions {
-        MechanismOptions { completions, ..self }
-    }
-
-    /// Sets how many buffers a completion mechanism lends the kernel at most.
-    #[must_use]
-    pub const fn with_receive_buffers(self, receive_buffers: u16) -> MechanismOptions {
-        MechanismOptions { receive_buffers, ..self }
-    }
-
     /// Lets a completion mechanism lend the kernel buffers of at most `bytes` bytes together, as far as that is possible, and
     /// no more buffers than it lends otherwise.
     #[must_use]
@@ -185,12 +159,6 @@ impl MechanismOptions {
             buffers /= 2;
         }
         MechanismOptions { receive_buffers: buffers, ..self }
-    }
-
-    /// Sets the parts of the /dev/poll patch that `devpoll` models.
-    #[must_use]
-    pub const fn with_devpoll(self, devpoll: DevPollModel) -> MechanismOptions {
-        MechanismOptions { devpoll, ..self }
     }
 
     /// Checks every setting, also those that some mechanisms do not use.
@@ -315,7 +283,7 @@ mod tests {
             [16, 128, 256, 1024, 1024]
         );
         assert!(options.with_receive_memory(0).check().is_ok());
-        let few = options.with_receive_buffers(2).with_receive_memory(0);
+        let few = MechanismOptions { receive_buffers: 2, ..options }.with_receive_memory(0);
         assert_eq!(few.receive_buffers, 2);
     }
 }

@@ -514,9 +514,11 @@ fn dispatch_options(
             names(can.map(|mechanism| mechanism.name)),
         )));
     }
-    let mut options = mechanisms::MechanismOptions::default()
-        .with_ignore_overflow(ignore_overflow)
-        .with_devpoll(devpoll);
+    let mut options = mechanisms::MechanismOptions {
+        ignore_overflow,
+        devpoll,
+        ..mechanisms::MechanismOptions::default()
+    };
     if args.record_events.is_some() {
         // Each wait is to return all events of the queue.
         options.events_per_wait = RECORDED_PER_WAIT;
@@ -550,11 +552,14 @@ fn file_options(args: &Args, memory: &ServerMemory) -> anyhow::Result<fileio::Fi
             backend.name,
         )));
     }
-    let mut options = fileio::FileIoOptions::new(args.read_ahead, args.read_threads.into());
-    options.advise_next = advise_next;
-    options.cached_at_once = args.cached_reads == CachedReads::AtOnce;
-    options.read_memory = memory.read_memory()?;
-    Ok(options)
+    Ok(fileio::FileIoOptions {
+        read_ahead: args.read_ahead,
+        read_threads: args.read_threads.into(),
+        advise_next,
+        cached_at_once: args.cached_reads == CachedReads::AtOnce,
+        read_memory: memory.read_memory()?,
+        ..fileio::FileIoOptions::default()
+    })
 }
 
 fn open_root(

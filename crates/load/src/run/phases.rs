@@ -77,10 +77,12 @@ pub(crate) fn run(
     let _ = process::sharpen_timers();
     let resolution =
         (plan.timeout / 50).clamp(Duration::from_millis(1), Duration::from_millis(100));
-    let options = NetOptions::new(plan.mechanism)
-        .with_input_capacity(plan.read_at_once().unwrap_or(INPUT).min(INPUT))
-        .with_timer_resolution(resolution)
-        .with_spin(plan.spin);
+    let options = NetOptions {
+        input_capacity: plan.read_at_once().unwrap_or(INPUT).min(INPUT),
+        timer_resolution: resolution,
+        spin: plan.spin,
+        ..NetOptions::new(plan.mechanism)
+    };
     let failed = || format!("--dispatch {}: the mechanism failed", plan.mechanism.name);
     let net = Net::open(&options).with_context(failed)?;
     let worker = Worker::new(&net, plan, share);

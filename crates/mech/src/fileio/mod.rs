@@ -11,8 +11,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
@@ -35,7 +35,7 @@ mod writev;
 
 pub use support::memory::ReadMemory;
 pub(crate) use support::page_cache::probe as can_ask_for_cached;
-pub use support::readers::ReadPool;
+pub use support::readers::{ReadPool, ReadThreads};
 pub use support::times::ReadTimes;
 
 /// The contract of a file backend. Each worker has a value of its own.
@@ -107,9 +107,8 @@ pub enum Sent {
     Later,
 }
 
-/// The settings of all backends.
+/// The settings of all backends. [`crate::net::Net::open`] checks them.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct FileIoOptions {
     /// How many bytes are read at a time on other threads or in the kernel: by backends with
     /// [`Backend::reads_apart`], and by `auto`.
@@ -132,7 +131,7 @@ pub struct FileIoOptions {
     /// What the backends count. Clones of these options share the counters.
     pub counts: Arc<FileIoCounts>,
     /// The process' reading threads. Clones of these options share the threads.
-    pool: Arc<OnceLock<Arc<ReadPool>>>,
+    pub threads: Arc<ReadThreads>,
 }
 
 /// The default of [`FileIoOptions::pipes`]. Ten more pipes saved nothing more. All pipes of an unprivileged user together may
@@ -144,28 +143,21 @@ const READ_MEMORY: u64 = 64 << 20;
 
 impl Default for FileIoOptions {
     fn default() -> FileIoOptions {
-        FileIoOptions::new(128 * 1024, 16)
-    }
-}
-
-impl FileIoOptions {
-    /// Options with these values of [`FileIoOptions::read_ahead`] and [`FileIoOptions::read_threads`], and default
-    /// values of all others.
-    #[must_use]
-    pub fn new(read_ahead: usize, read_threads: usize) -> FileIoOptions {
         FileIoOptions {
-            read_ahead,
-            read_threads,
+            read_ahead: 128 * 1024,
+            read_threads: 16,
             timed: false,
             cached_at_once: true,
             advise_next: false,
             pipes: PIPES,
             read_memory: ReadMemory::of(READ_MEMORY),
             counts: Arc::default(),
-            pool: Arc::default(),
+            threads: Arc::default(),
         }
     }
+}
 
+impl FileIoOptions {
     /// Checks every setting; [`crate::net::Net::open`] does so by itself.
     ///
     /// # Errors
@@ -181,30 +173,6 @@ impl FileIoOptions {
         }
     }
 
-    /// Sets whether the stages of each read are timed.
-    #[must_use]
-    pub fn with_timed(self, timed: bool) -> FileIoOptions {
-        FileIoOptions { timed, ..self }
-    }
-
-    /// Sets whether bytes in the page cache are read at once by backends that have bytes read elsewhere.
-    #[must_use]
-    pub fn with_cached_at_once(self, cached_at_once: bool) -> FileIoOptions {
-        FileIoOptions { cached_at_once, ..self }
-    }
-
-    /// Sets whether the kernel is told of the step after the one that is read.
-    #[must_use]
-    pub fn with_advise_next(self, advise_next: bool) -> FileIoOptions {
-        FileIoOptions { advise_next, ..self }
-    }
-
-    /// Sets the memory that bytes are read into.
-    #[must_use]
-    pub fn with_read_memory(self, read_memory: Arc<ReadMemory>) -> FileIoOptions {
-        FileIoOptions { read_memory, ..self }
-    }
-
     /// Lets each worker have pipes of at most `bytes` bytes together, and no more pipes than it has otherwise.
     #[must_use]
     pub fn with_pipe_memory(self, bytes: u64) -> FileIoOptions {
@@ -217,11 +185,7 @@ impl FileIoOptions {
     /// # Errors
     /// `EAGAIN` when the process or the user has too many threads.
     pub fn pool(&self) -> io::Result<Arc<ReadPool>> {
-        if let Some(pool) = self.pool.get() {
-            return Ok(Arc::clone(pool));
-        }
-        let started = ReadPool::start(self.read_threads)?;
-        Ok(Arc::clone(self.pool.get_or_init(|| started)))
+        self.threads.pool(self.read_threads)
     }
 }
 
@@ -285,7 +249,8 @@ impl Backend {
     pub fn probe(&self) -> Result<(), String> {
         let trial = || {
             let waker = Arc::new(Waker::eventfd()?);
-            self.open(&FileIoOptions::new(1, 1), &waker).map(drop)
+            let options = FileIoOptions { read_ahead: 1, read_threads: 1, ..Default::default() };
+            self.open(&options, &waker).map(drop)
         };
         // A ring that was just closed may still interrupt system calls of the thread that opened it, so
         // the trial has a thread of its own.

@@ -90,7 +90,6 @@ pub struct OpenFile {
 
 /// Options of [`Root::open_as`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct OpenOptions {
     /// Reading does not change the file's access time (`O_NOATIME`). The kernel allows this only for files
     /// of this process' user, or with `CAP_FOWNER`. Other files are opened without `O_NOATIME`.
@@ -105,38 +104,6 @@ pub struct OpenOptions {
     /// Suffixes of names: of a regular file `page.html` with the suffix `.gz`, `page.html.gz` is opened too, if it
     /// exists.
     pub siblings: &'static [&'static str],
-}
-
-impl OpenOptions {
-    /// Sets whether reading the file leaves its access time as it is.
-    #[must_use]
-    pub const fn with_noatime(self, noatime: bool) -> OpenOptions {
-        OpenOptions { noatime, ..self }
-    }
-
-    /// Sets whether the kernel is told that the file will be read from its beginning to its end.
-    #[must_use]
-    pub const fn with_sequential(self, sequential: bool) -> OpenOptions {
-        OpenOptions { sequential, ..self }
-    }
-
-    /// Sets up to which length a regular file is read at once, in bytes.
-    #[must_use]
-    pub const fn with_content(self, content: u64) -> OpenOptions {
-        OpenOptions { content, ..self }
-    }
-
-    /// Sets whether bytes that are read when the file is opened get a digest.
-    #[must_use]
-    pub const fn with_digest(self, digest: bool) -> OpenOptions {
-        OpenOptions { digest, ..self }
-    }
-
-    /// Sets which files are opened beside a regular file, by what their names have beyond its name.
-    #[must_use]
-    pub const fn with_siblings(self, siblings: &'static [&'static str]) -> OpenOptions {
-        OpenOptions { siblings, ..self }
-    }
 }
 
 /// The kinds of file that a server distinguishes.

@@ -19,22 +19,23 @@ const MIN_WAIT_MOST: Duration = Duration::from_secs(1);
 /// How many ticks of the timers a window of [`MinRate`] has at most: windows are compared by their lowest 32 bits.
 const WINDOW_MOST: u128 = i32::MAX as u128;
 
-/// The settings of a worker's network. [`NetOptions::new`] has the defaults; each setting can be changed by its `with_`
-/// method or in its field. [`Net::open`] checks them.
+/// The settings of a worker's network. [`NetOptions::new`] has the defaults. [`Net::open`] checks the settings.
 ///
 /// ```
+/// use drover_mech::net::NetOptions;
 /// use std::time::Duration;
 ///
 /// let mechanism = drover_mech::mechanisms::by_name("poll").expect("there is a mechanism of this name");
-/// let options = drover_mech::net::NetOptions::new(mechanism)
-///     .with_connections(1000)
-///     .with_timer_resolution(Duration::from_millis(10));
+/// let options = NetOptions {
+///     connections: 1000,
+///     timer_resolution: Duration::from_millis(10),
+///     ..NetOptions::new(mechanism)
+/// };
 /// assert!(options.check().is_ok());
-/// let wrong = options.with_budget(0).check().unwrap_err();
+/// let wrong = NetOptions { budget: 0, ..options }.check().unwrap_err();
 /// assert_eq!(wrong.to_string(), "NetOptions::budget is 0; it must be at least 1");
 /// ```
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct NetOptions {
     /// The dispatch mechanism.
     pub mechanism: &'static Mechanism,
@@ -94,84 +95,6 @@ impl NetOptions {
         }
     }
 
-    /// Sets the file backend.
-    #[must_use]
-    pub fn with_files(self, files: &'static Backend) -> NetOptions {
-        NetOptions { files, ..self }
-    }
-
-    /// Sets the settings of the file backend.
-    #[must_use]
-    pub fn with_file_options(self, file_options: fileio::FileIoOptions) -> NetOptions {
-        NetOptions { file_options, ..self }
-    }
-
-    /// Sets the settings of the mechanism.
-    #[must_use]
-    pub fn with_dispatch(self, dispatch: mechanism::MechanismOptions) -> NetOptions {
-        NetOptions { dispatch, ..self }
-    }
-
-    /// Sets the size of an input buffer, in bytes.
-    #[must_use]
-    pub fn with_input_capacity(self, input_capacity: usize) -> NetOptions {
-        NetOptions { input_capacity, ..self }
-    }
-
-    /// Sets how many free buffers of each kind the worker keeps.
-    #[must_use]
-    pub fn with_buffers_kept(self, buffers_kept: usize) -> NetOptions {
-        NetOptions { buffers_kept, ..self }
-    }
-
-    /// Sets the granularity of deadlines.
-    #[must_use]
-    pub fn with_timer_resolution(self, timer_resolution: Duration) -> NetOptions {
-        NetOptions { timer_resolution, ..self }
-    }
-
-    /// Sets for how long before the end of a precise sleep the worker polls.
-    #[must_use]
-    pub fn with_spin(self, spin: Duration) -> NetOptions {
-        NetOptions { spin, ..self }
-    }
-
-    /// Sets how long a worker that has something to do lets further events gather.
-    #[must_use]
-    pub fn with_min_wait(self, min_wait: Duration) -> NetOptions {
-        NetOptions { min_wait, ..self }
-    }
-
-    /// Sets how many transfers a coroutine may make per turn.
-    #[must_use]
-    pub fn with_budget(self, budget: u32) -> NetOptions {
-        NetOptions { budget, ..self }
-    }
-
-    /// Sets how many connections there may be at a time.
-    #[must_use]
-    pub fn with_connections(self, connections: usize) -> NetOptions {
-        NetOptions { connections, ..self }
-    }
-
-    /// Sets whether connections that wait for their peer within a message count as idle.
-    #[must_use]
-    pub fn with_waiting_is_idle(self, waiting_is_idle: bool) -> NetOptions {
-        NetOptions { waiting_is_idle, ..self }
-    }
-
-    /// Sets the lowest rate at which peers may take what is sent; `None`: no limit.
-    #[must_use]
-    pub fn with_min_rate(self, min_rate: impl Into<Option<MinRate>>) -> NetOptions {
-        NetOptions { min_rate: min_rate.into(), ..self }
-    }
-
-    /// Sets how many bytes of a body a coroutine sends in its turn; `None`: chosen by the worker.
-    #[must_use]
-    pub fn with_send_budget(self, send_budget: impl Into<Option<NonZeroU64>>) -> NetOptions {
-        NetOptions { send_budget: send_budget.into(), ..self }
-    }
-
     /// Checks every setting; [`Net::open`] does so by itself.
     ///
     /// # Errors
@@ -218,55 +141,33 @@ mod tests {
     /// Every bad value alone is an error that names its setting, also from [`Net::open`] under every mechanism.
     #[test]
     fn a_bad_value_is_an_error_that_names_its_setting() {
-        let rate = |window| MinRate::new(NonZeroU64::MIN, window);
-        let dispatch = mechanism::MechanismOptions::default;
-        type Change = Box<dyn Fn(NetOptions) -> NetOptions>;
+        const fn rate(window: Duration) -> Option<MinRate> {
+            Some(MinRate::new(NonZeroU64::MIN, window))
+        }
+        type Change = fn(&mut NetOptions);
         let cases: [(&str, Change); 15] = [
-            ("min_wait", Box::new(|options| options.with_min_wait(Duration::from_secs(2)))),
-            ("input_capacity", Box::new(|options| options.with_input_capacity(0))),
-            ("input_capacity", Box::new(|options| options.with_input_capacity(usize::MAX))),
-            ("timer_resolution", Box::new(|options| options.with_timer_resolution(Duration::ZERO))),
-            ("budget", Box::new(|options| options.with_budget(0))),
-            ("connections", Box::new(|options| options.with_connections(0))),
-            ("window", Box::new(move |options| options.with_min_rate(rate(Duration::ZERO)))),
-            ("window", Box::new(move |options| options.with_min_rate(rate(Duration::MAX)))),
-            (
-                "events_per_wait",
-                Box::new(move |options| options.with_dispatch(dispatch().with_events_per_wait(0))),
-            ),
-            (
-                "events_per_wait",
-                Box::new(move |options| {
-                    options.with_dispatch(dispatch().with_events_per_wait(usize::MAX))
-                }),
-            ),
-            (
-                "completions",
-                Box::new(move |options| options.with_dispatch(dispatch().with_completions(0))),
-            ),
-            (
-                "receive_buffers",
-                Box::new(move |options| options.with_dispatch(dispatch().with_receive_buffers(1))),
-            ),
-            (
-                "receive_buffers",
-                Box::new(move |options| {
-                    options.with_dispatch(dispatch().with_receive_buffers(1000))
-                }),
-            ),
-            (
-                "read_ahead",
-                Box::new(|options| options.with_file_options(fileio::FileIoOptions::new(0, 1))),
-            ),
-            (
-                "read_threads",
-                Box::new(|options| options.with_file_options(fileio::FileIoOptions::new(1, 0))),
-            ),
+            ("min_wait", |options| options.min_wait = Duration::from_secs(2)),
+            ("input_capacity", |options| options.input_capacity = 0),
+            ("input_capacity", |options| options.input_capacity = usize::MAX),
+            ("timer_resolution", |options| options.timer_resolution = Duration::ZERO),
+            ("budget", |options| options.budget = 0),
+            ("connections", |options| options.connections = 0),
+            ("window", |options| options.min_rate = rate(Duration::ZERO)),
+            ("window", |options| options.min_rate = rate(Duration::MAX)),
+            ("events_per_wait", |options| options.dispatch.events_per_wait = 0),
+            ("events_per_wait", |options| options.dispatch.events_per_wait = usize::MAX),
+            ("completions", |options| options.dispatch.completions = 0),
+            ("receive_buffers", |options| options.dispatch.receive_buffers = 1),
+            ("receive_buffers", |options| options.dispatch.receive_buffers = 1000),
+            ("read_ahead", |options| options.file_options.read_ahead = 0),
+            ("read_threads", |options| options.file_options.read_threads = 0),
         ];
         for mechanism in mechanisms::ALL {
             NetOptions::new(mechanism).check().unwrap();
             for (setting, change) in &cases {
-                let error = Net::open(&change(NetOptions::new(mechanism))).err().unwrap();
+                let mut options = NetOptions::new(mechanism);
+                change(&mut options);
+                let error = Net::open(&options).err().unwrap();
                 assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{setting}: {error}");
                 assert!(error.to_string().contains(&format!("::{setting} is ")), "{error}");
             }

@@ -276,7 +276,10 @@ fn an_event_whose_cause_is_gone_does_no_harm() {
 #[test]
 fn a_small_batch_starves_nobody() {
     crate::for_mechanisms_with(Features::empty(), |mechanism| {
-        let options = drover_mech::mechanisms::MechanismOptions::default().with_events_per_wait(2);
+        let options = drover_mech::mechanisms::MechanismOptions {
+            events_per_wait: 2,
+            ..drover_mech::mechanisms::MechanismOptions::default()
+        };
         let mut subject = crate::Subject::open(mechanism, &options);
         let pairs: Vec<_> = (0..20).map(|_| local_pair()).collect();
         for (slot, (ours, _)) in pairs.iter().enumerate() {

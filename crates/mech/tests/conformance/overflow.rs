@@ -96,7 +96,7 @@ fn events_during_recovery_are_not_lost() {
 #[test]
 fn ignoring_an_overflow_loses_events_as_asked() {
     let test = "overflow::ignoring_an_overflow_loses_events_as_asked";
-    let options = MechanismOptions::default().with_ignore_overflow(true);
+    let options = MechanismOptions { ignore_overflow: true, ..MechanismOptions::default() };
     with_queue_of(8, test, options, |mut subject| {
         let group = attached(&mut subject);
         (0..GROUP).for_each(|to| group.send(to));

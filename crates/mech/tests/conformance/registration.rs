@@ -49,7 +49,7 @@ fn events_tell_the_descriptor_that_is_attached_and_not_one_of_a_user_that_was_ki
         let (mechanism, model) = (subject.dispatcher.mechanism(), crate::MODEL.get());
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let options = MechanismOptions::default().with_devpoll(model);
+                let options = MechanismOptions { devpoll: model, ..MechanismOptions::default() };
                 let mut killed = Dispatcher::open(mechanism, &options).unwrap();
                 killed.attach(other.as_fd(), key(1), Interest::READABLE).unwrap();
                 std::mem::forget(killed);

@@ -54,7 +54,7 @@ pub(crate) fn key(slot: u32) -> Key {
 impl Subject {
     pub(crate) fn open(mechanism: &'static Mechanism, options: &MechanismOptions) -> Subject {
         block_event_signals();
-        let options = options.with_devpoll(crate::MODEL.get());
+        let options = MechanismOptions { devpoll: crate::MODEL.get(), ..*options };
         let dispatcher = Dispatcher::open(mechanism, &options).unwrap();
         Subject { dispatcher, events: Vec::new(), attached: HashMap::new() }
     }

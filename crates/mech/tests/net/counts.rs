@@ -100,7 +100,8 @@ fn a_worker_that_lets_events_gather_finds_many_by_one_wait() {
         let most = Arc::new(AtomicU64::new(0));
         let (told, (to_client, remote)) = (Arc::clone(&most), channel());
         let worker = thread::spawn(move || {
-            let net = Net::open(&NetOptions::new(mechanism).with_min_wait(LONG)).unwrap();
+            let net =
+                Net::open(&NetOptions { min_wait: LONG, ..NetOptions::new(mechanism) }).unwrap();
             let before = Cell::new(0);
             net.on_wait(move |counts| {
                 told.fetch_max(counts.events - before.replace(counts.events), Ordering::Relaxed);

@@ -11,7 +11,7 @@ use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Net, NetOptions};
 use crate::{PATIENCE, Worker, on_every_mechanism};
 
 fn fine(mechanism: &'static drover_mech::mechanisms::Mechanism) -> NetOptions {
-    NetOptions::new(mechanism).with_timer_resolution(Duration::from_millis(1))
+    NetOptions { timer_resolution: Duration::from_millis(1), ..NetOptions::new(mechanism) }
 }
 
 /// Tells the peer how its wait for input ended.

@@ -151,10 +151,14 @@ fn on_each(case: impl Fn(&Worker, &str)) {
         for backend in backends.filter(|backend| is_usable(backend)) {
             let at_once: &[bool] = if backend.reads_apart { &[false, true] } else { &[true] };
             for &cached_at_once in at_once {
-                let mut file_options = fileio::FileIoOptions::new(STEP, 2);
-                file_options.cached_at_once = cached_at_once;
+                let file_options = fileio::FileIoOptions {
+                    read_ahead: STEP,
+                    read_threads: 2,
+                    cached_at_once,
+                    ..Default::default()
+                };
                 let options =
-                    NetOptions::new(mechanism).with_files(backend).with_file_options(file_options);
+                    NetOptions { files: backend, file_options, ..NetOptions::new(mechanism) };
                 case(&Worker::start(options, file.path()), backend.name);
             }
         }
@@ -256,7 +260,7 @@ fn large_parts_reach_many_that_are_slow_as_they_are() {
     let file = file(&content);
     on_every_mechanism(|mechanism| {
         for backend in fileio::AUTO_TAKES.iter().copied().chain([fileio::auto()]) {
-            let options = NetOptions::new(mechanism).with_files(backend);
+            let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
             let worker = Worker::start(options, file.path());
             let mut streams: Vec<_> = (0..8).map(|_| worker.connect()).collect();
             for (start, stream) in streams.iter_mut().enumerate() {
@@ -279,7 +283,7 @@ fn a_head_is_sent_once_though_the_file_cannot_be_read() {
     let file = file(&content());
     on_every_mechanism(|mechanism| {
         let backend = fileio::by_name("splice").unwrap();
-        let options = NetOptions::new(mechanism).with_files(backend);
+        let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
         let path = file.path().to_owned();
         let worker =
             crate::Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
@@ -311,7 +315,7 @@ fn what_was_cached_a_while_ago_is_not_taken_to_be_there() {
         let file_options = fileio::FileIoOptions::default();
         let counts = Arc::clone(&file_options.counts);
         let files = fileio::auto();
-        let options = NetOptions::new(mechanism).with_files(files).with_file_options(file_options);
+        let options = NetOptions { files, file_options, ..NetOptions::new(mechanism) };
         let worker = Worker::start(options, file.path());
         let mut stream = worker.connect();
         ask(&mut stream, SEND, 0, LEN as u64);

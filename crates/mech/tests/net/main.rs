@@ -43,10 +43,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Queues so short that they overflow all the time.
 fn cramped() -> mechanisms::MechanismOptions {
-    mechanisms::MechanismOptions::default()
-        .with_events_per_wait(2)
-        .with_completions(4)
-        .with_receive_buffers(2)
+    mechanisms::MechanismOptions {
+        events_per_wait: 2,
+        completions: 4,
+        receive_buffers: 2,
+        ..mechanisms::MechanismOptions::default()
+    }
 }
 
 /// Runs `case` under each usable mechanism, or the one that `DROVER_MECHANISM` names; those that are not usable are printed

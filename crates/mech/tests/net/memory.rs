@@ -78,11 +78,15 @@ fn reading() -> impl Iterator<Item = &'static Backend> {
 }
 
 fn options(mechanism: &'static Mechanism, backend: &'static Backend) -> NetOptions {
-    let mut file_options = fileio::FileIoOptions::new(STEP, 2);
-    // Whatever is in the page cache: all is read elsewhere.
-    file_options.cached_at_once = false;
-    file_options.read_memory = ReadMemory::of(ReadMemory::LEAST);
-    NetOptions::new(mechanism).with_files(backend).with_file_options(file_options)
+    let file_options = fileio::FileIoOptions {
+        read_ahead: STEP,
+        read_threads: 2,
+        // Whatever is in the page cache: all is read elsewhere.
+        cached_at_once: false,
+        read_memory: ReadMemory::of(ReadMemory::LEAST),
+        ..Default::default()
+    };
+    NetOptions { files: backend, file_options, ..NetOptions::new(mechanism) }
 }
 
 #[test]

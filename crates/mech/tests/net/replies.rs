@@ -58,7 +58,7 @@ fn serve<R: Send>(options: &NetOptions, peer: impl FnOnce(UnixStream, Remote) ->
 fn on_every_mechanism_and_cramped(case: impl Fn(&NetOptions)) {
     on_every_mechanism(|mechanism| {
         for dispatch in [mechanisms::MechanismOptions::default(), cramped()] {
-            case(&NetOptions::new(mechanism).with_dispatch(dispatch));
+            case(&NetOptions { dispatch, ..NetOptions::new(mechanism) });
         }
     });
 }

@@ -75,7 +75,7 @@ fn a_panic_of_a_coroutine_comes_out_of_stop() {
 fn what_a_worker_cannot_wait_for_is_told_at_the_start() {
     on_every_mechanism(|mechanism| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let options = NetOptions::new(mechanism).with_budget(0);
+        let options = NetOptions { budget: 0, ..NetOptions::new(mechanism) };
         let error = WorkerThread::start(options, listener, echo).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     });

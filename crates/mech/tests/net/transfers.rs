@@ -137,7 +137,7 @@ fn every_file_backend_sends_exactly_the_range_it_was_given() {
     on_every_mechanism(|mechanism| {
         for backend in fileio::ALL.iter().filter(|backend| is_usable(backend)) {
             let path = Arc::clone(&path);
-            let options = NetOptions::new(mechanism).with_files(backend);
+            let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
             let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
                 let file: ServedFile = std::fs::File::open(&*path).unwrap().into();
                 let body = Body::File { file: Rc::new(file), offset: 7, len: (5 << 20) - 9 };
@@ -161,7 +161,7 @@ fn a_file_shorter_than_promised_ends_the_connection() {
     on_every_mechanism(|mechanism| {
         for backend in fileio::ALL.iter().filter(|backend| is_usable(backend)) {
             let path = Arc::clone(&path);
-            let options = NetOptions::new(mechanism).with_files(backend);
+            let options = NetOptions { files: backend, ..NetOptions::new(mechanism) };
             let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
                 let file: ServedFile = std::fs::File::open(&*path).unwrap().into();
                 let body = Body::File { file: Rc::new(file), offset: 0, len: 100 };
@@ -181,7 +181,7 @@ fn a_file_shorter_than_promised_ends_the_connection() {
 #[test]
 fn a_flood_on_one_connection_leaves_room_for_the_others() {
     on_every_mechanism(|mechanism| {
-        let options = NetOptions::new(mechanism).with_budget(2).with_input_capacity(512);
+        let options = NetOptions { budget: 2, input_capacity: 512, ..NetOptions::new(mechanism) };
         let worker = Worker::start(options, AcceptBatch::All, swallow_and_count);
         let mut flood = worker.connect();
         let flooded = flood.try_clone().unwrap();

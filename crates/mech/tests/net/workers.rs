@@ -57,7 +57,7 @@ fn a_stop_lets_a_transfer_under_way_finish() {
 fn a_stop_serves_what_had_arrived() {
     on_every_mechanism(|mechanism| {
         for dispatch in [MechanismOptions::default(), cramped()] {
-            let options = NetOptions::new(mechanism).with_dispatch(dispatch);
+            let options = NetOptions { dispatch, ..NetOptions::new(mechanism) };
             let held = Paused::start(options);
             let mut streams: Vec<_> = (0..40).map(|_| held.worker.connect()).collect();
             for stream in &mut streams {
@@ -84,7 +84,7 @@ fn a_stop_serves_what_had_arrived() {
 #[test]
 fn full_queues_lose_no_connection_and_no_byte() {
     on_every_mechanism(|mechanism| {
-        let options = NetOptions::new(mechanism).with_dispatch(cramped());
+        let options = NetOptions { dispatch: cramped(), ..NetOptions::new(mechanism) };
         let held = Paused::start(options);
         let mut streams: Vec<_> = (0..50).map(|_| held.worker.connect()).collect();
         for round in 0..3u8 {
@@ -112,7 +112,8 @@ fn full_queues_lose_no_connection_and_no_byte() {
 #[test]
 fn connections_that_wait_for_the_rest_of_a_message_can_give_way() {
     on_every_mechanism(|mechanism| {
-        let options = NetOptions::new(mechanism).with_connections(4).with_waiting_is_idle(true);
+        let options =
+            NetOptions { connections: 4, waiting_is_idle: true, ..NetOptions::new(mechanism) };
         let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
             conn.set_deadline(Some(Duration::from_secs(3600)));
             while let Ok(1..) = conn.fill_idle().await {
@@ -148,7 +149,8 @@ fn connections_that_wait_for_the_rest_of_a_message_can_give_way() {
 fn connections_that_wait_for_room_to_send_can_give_way() {
     const MORE_THAN_SOCKETS_TAKE: usize = 6 << 20;
     on_every_mechanism(|mechanism| {
-        let options = NetOptions::new(mechanism).with_connections(4).with_waiting_is_idle(true);
+        let options =
+            NetOptions { connections: 4, waiting_is_idle: true, ..NetOptions::new(mechanism) };
         let worker = Worker::start(options, AcceptBatch::All, async move |conn: Conn<'_>| {
             conn.set_deadline(Some(Duration::from_secs(3600)));
             while let Ok(1..) = conn.fill_idle().await {
@@ -351,8 +353,7 @@ async fn patient_echo(conn: Conn<'_>) {
 #[test]
 fn who_has_been_idle_longest_gives_way() {
     on_every_mechanism(|mechanism| {
-        let mut options = NetOptions::new(mechanism);
-        options.connections = 3;
+        let options = NetOptions { connections: 3, ..NetOptions::new(mechanism) };
         let worker = Worker::start(options, AcceptBatch::All, patient_echo);
         let use_it = |stream: &mut TcpStream| {
             stream.write_all(b"x").unwrap();

@@ -177,10 +177,12 @@ fn run(
 ) -> anyhow::Result<()> {
     // A few clients that send half a head, or read no response, must not keep a health check out: those that have
     // waited longest give way.
-    let options = NetOptions::new(mechanism)
-        .with_connections(CONNECTIONS)
-        .with_waiting_is_idle(true)
-        .with_input_capacity(exchange::LIMITS.head);
+    let options = NetOptions {
+        connections: CONNECTIONS,
+        waiting_is_idle: true,
+        input_capacity: exchange::LIMITS.head,
+        ..NetOptions::new(mechanism)
+    };
     let net = Net::open(&options).context("cannot set up its mechanism")?;
     let site = exchange::AdminSite::new(server, hosts, net.now());
     let mut executor = Executor::new(&net, GRACE);

@@ -203,11 +203,12 @@ fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> Fil
                 valid_for: config.revalidate.after,
             },
         }),
-        how: OpenOptions::default()
-            .with_noatime(config.noatime)
-            .with_sequential(config.advise_sequential)
-            .with_siblings(siblings)
-            .with_digest(settings.etag == EtagSource::Content)
-            .with_content(if config.cache > 0 { kept_most } else { 0 }),
+        how: OpenOptions {
+            noatime: config.noatime,
+            sequential: config.advise_sequential,
+            siblings,
+            digest: settings.etag == EtagSource::Content,
+            content: if config.cache > 0 { kept_most } else { 0 },
+        },
     }
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use anyhow::Context;
 use drover_http1::proxy_protocol;
 use drover_mech::accept::ListenerHandle;
-use drover_mech::fileio;
+use drover_mech::fileio::{self, FileIoOptions};
 use drover_mech::files::open_pool::{OpenPool, OpenResults};
+use drover_mech::mechanisms::MechanismOptions;
 use drover_mech::net::{Conn, Executor, Listener, Net, NetOptions, OutOfMemory, Readable, Remote};
 use drover_sys::errno::is_exhaustion;
 use tracing::{info, warn};
@@ -74,7 +75,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
         drover_sys::process::pin_current_thread(cpu)
             .with_context(|| format!("cannot stay on processor {cpu} (--pin)"))?;
     }
-    let options = net_options(&config).with_connections(connections);
+    let options = net_options(&config, connections);
     let net = open_net(&config, &options, &counters, events)?;
     let carrier = CountsCarrier::new(&counters, &options.file_options.counts);
     let carrier = Rc::new(RefCell::new(carrier));
@@ -319,27 +320,33 @@ fn sweep_kept_files<'n, F: Future<Output = ()>>(
     });
 }
 
-fn net_options(config: &Config) -> NetOptions {
-    let mut options = NetOptions::new(config.mechanism);
+fn net_options(config: &Config, connections: usize) -> NetOptions {
     let memory = &config.memory;
-    options.dispatch = config.dispatch.with_receive_memory(memory.of(MemoryUse::ReceiveBuffers));
-    options.dispatch.connects = false;
-    let files = config.file_options.clone();
-    options.file_options = files.with_pipe_memory(memory.of(MemoryUse::Pipes));
-    // Each worker's own, as all that it counts.
-    options.file_options.counts = Arc::default();
-    options.file_options.timed = config.trace.is_some()
-        || config.access_log.as_ref().is_some_and(|log| log.form.has_stages());
+    let receive_memory = memory.of(MemoryUse::ReceiveBuffers);
+    let log = config.access_log.as_ref();
     let of_proxies = if config.proxies.protocol { proxy_protocol::NEEDED_MOST } else { 0 };
-    options.input_capacity = config.head_limits.head.max(of_proxies);
-    options.buffers_kept = memory.buffers_kept(options.input_capacity);
-    options.min_rate = config.min_rate;
-    options.send_budget = config.send_budget;
-    options.min_wait = config.min_wait;
-    if let Some(files) = config.files {
-        options.files = files;
+    let input_capacity = config.head_limits.head.max(of_proxies);
+    let defaults = NetOptions::new(config.mechanism);
+    NetOptions {
+        files: config.files.unwrap_or(defaults.files),
+        file_options: FileIoOptions {
+            // Each worker's own, as all that it counts.
+            counts: Arc::default(),
+            timed: config.trace.is_some() || log.is_some_and(|log| log.form.has_stages()),
+            ..config.file_options.clone().with_pipe_memory(memory.of(MemoryUse::Pipes))
+        },
+        dispatch: MechanismOptions {
+            connects: false,
+            ..config.dispatch.with_receive_memory(receive_memory)
+        },
+        input_capacity,
+        buffers_kept: memory.buffers_kept(input_capacity),
+        connections,
+        min_rate: config.min_rate,
+        send_budget: config.send_budget,
+        min_wait: config.min_wait,
+        ..defaults
     }
-    options
 }
 
 /// The name of the file backend that sends bodies which are not read into memory first.

@@ -106,9 +106,11 @@ impl BurstRun {
                 })?;
         }
         let room = (self.pipes as usize).max(self.queue.map_or(0, |queue| queue as usize) + 1);
-        let options = MechanismOptions::default()
-            .with_ignore_overflow(true)
-            .with_events_per_wait(room.clamp(512, 1 << 16));
+        let options = MechanismOptions {
+            ignore_overflow: true,
+            events_per_wait: room.clamp(512, 1 << 16),
+            ..MechanismOptions::default()
+        };
         let opened = self.mechanism.open(&options);
         let mut readiness = opened.with_context(|| format!("{name} cannot be set up"))?;
         let mut pipes = Vec::new();

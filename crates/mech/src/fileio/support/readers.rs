@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -44,6 +44,21 @@ impl ReadPool {
     /// Queues `read`. The thread that reads puts the result into `results`.
     pub(crate) fn push(&self, read: Read, results: &Arc<ReadResults>, counts: &Arc<FileIoCounts>) {
         self.0.push(Job { read, results: Arc::clone(results), counts: Arc::clone(counts) });
+    }
+}
+
+/// The reading threads of a process, which are started when they are first needed.
+#[derive(Debug, Default)]
+pub struct ReadThreads(OnceLock<Arc<ReadPool>>);
+
+impl ReadThreads {
+    /// The threads; the first call starts `threads` of them.
+    pub(crate) fn pool(&self, threads: usize) -> io::Result<Arc<ReadPool>> {
+        if let Some(pool) = self.0.get() {
+            return Ok(Arc::clone(pool));
+        }
+        let started = ReadPool::start(threads)?;
+        Ok(Arc::clone(self.0.get_or_init(|| started)))
     }
 }
 

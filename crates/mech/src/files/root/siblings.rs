@@ -27,7 +27,7 @@ pub(super) fn open_siblings(
     let each = |&suffix: &&'static str| {
         name.truncate(path.len());
         name.extend_from_slice(suffix.as_bytes());
-        let file = match open(&name, options.with_siblings(&[])) {
+        let file = match open(&name, OpenOptions { siblings: &[], ..options }) {
             Ok(file) => (file.kind == FileKind::Regular).then_some(file),
             Err(error) if Cause::of(&error) == Cause::Exhausted => return Err(error),
             Err(_) => None,

@@ -26,7 +26,8 @@ fn small_files_come_with_their_bytes_if_asked_for() {
     std::fs::write(directory.path().join("a"), b"abc").unwrap();
     std::fs::write(directory.path().join("empty"), b"").unwrap();
     let root = Root::open(directory.path()).unwrap();
-    let options = OpenOptions::default().with_content(3).with_noatime(true).with_sequential(true);
+    let options =
+        OpenOptions { content: 3, noatime: true, sequential: true, ..OpenOptions::default() };
     assert_eq!(root.open_as(b"a", options).unwrap().content.as_deref(), Some(&b"abc"[..]));
     assert_eq!(root.open_as(b"a", OpenOptions { content: 2, ..options }).unwrap().content, None);
     let empty = root.open_as(b"empty", options).unwrap();
@@ -173,7 +174,8 @@ fn what_stands_beside_a_file_is_opened_with_it() {
     std::fs::create_dir(folder.path().join("folder")).unwrap();
     file("folder.gz", "of no file").unwrap();
     let root = Root::open(folder.path()).unwrap();
-    let options = OpenOptions::default().with_content(100).with_siblings(&[".br", ".gz", ".zst"]);
+    let options =
+        OpenOptions { content: 100, siblings: &[".br", ".gz", ".zst"], ..OpenOptions::default() };
     type Open = fn(&Root, &[u8], OpenOptions) -> io::Result<OpenFile>;
     for open in [Root::open_as as Open, Root::try_open_cached] {
         if open(&root, b"page", options).is_err_and(|it| it.kind() == io::ErrorKind::WouldBlock) {
@@ -238,20 +240,20 @@ fn equal_bytes_have_equal_digests() {
         std::fs::write(directory.path().join(name), bytes).unwrap();
     }
     let root = Root::open(directory.path()).unwrap();
-    let options = OpenOptions::default().with_content(3).with_digest(true);
+    let options = OpenOptions { content: 3, digest: true, ..OpenOptions::default() };
     let digest = |name: &[u8]| root.open_as(name, options).unwrap().digest;
     assert!(digest(b"a").is_some() && digest(b"a") == digest(b"b") && digest(b"a") != digest(b"c"));
     // Other servers, of other versions, have the same: the test vector of XXH3 for no bytes.
     assert_eq!(digest(b"empty"), Some(0x99aa_06d3_0147_98d8_6001_c324_468d_497f));
-    assert_eq!(root.open_as(b"a", options.with_digest(false)).unwrap().digest, None);
-    assert_eq!(root.open_as(b"a", options.with_content(2)).unwrap().digest, None);
+    assert_eq!(root.open_as(b"a", OpenOptions { digest: false, ..options }).unwrap().digest, None);
+    assert_eq!(root.open_as(b"a", OpenOptions { content: 2, ..options }).unwrap().digest, None);
 }
 
 #[test]
 fn a_file_without_a_length_is_read_to_its_end_by_those_who_may_wait() {
     let expected = std::fs::read("/proc/version").unwrap();
     let root = Root::open("/proc".as_ref()).unwrap();
-    for options in [OpenOptions::default(), OpenOptions::default().with_content(10)] {
+    for options in [OpenOptions::default(), OpenOptions { content: 10, ..OpenOptions::default() }] {
         let open = root.open_as(b"version", options).unwrap();
         assert_eq!((open.content.as_ref(), open.unmeasured), (Some(&expected), true));
         let error = root.try_open_cached(b"version", options).unwrap_err();

@@ -346,7 +346,7 @@ impl ListQuery {
 }
 
 fn open(root: &Root, name: &[u8], options: ListOptions) -> io::Result<OpenFile> {
-    root.open_as(name, OpenOptions::default().with_noatime(options.noatime))
+    root.open_as(name, OpenOptions { noatime: options.noatime, ..OpenOptions::default() })
 }
 
 /// Whether the directory's times would show another change: the last one was long enough ago, by the clock of this machine.

@@ -61,7 +61,7 @@ pub(in crate::cli::lab) fn run(args: Args) -> anyhow::Result<()> {
         warm_up: args.warmup,
         window: args.window,
         cpu: args.cpu,
-        options: MechanismOptions::default().with_devpoll(args.devpoll_model),
+        options: MechanismOptions { devpoll: args.devpoll_model, ..MechanismOptions::default() },
         times_waits: args.time_waits,
     };
     let record = run.measure()?;

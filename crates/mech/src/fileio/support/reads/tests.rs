@@ -78,8 +78,13 @@ static ONE_BY_ONE: Backend = Backend {
     open: |_, _| Err(io::ErrorKind::Unsupported.into()),
 };
 
+/// Reads of 16 bytes, on one thread.
+fn short_steps() -> FileIoOptions {
+    FileIoOptions { read_ahead: 16, read_threads: 1, ..FileIoOptions::default() }
+}
+
 fn case() -> Case {
-    case_with(FileIoOptions { timed: true, cached_at_once: false, ..FileIoOptions::new(16, 1) })
+    case_with(FileIoOptions { timed: true, cached_at_once: false, ..short_steps() })
 }
 
 fn case_with(options: FileIoOptions) -> Case {
@@ -229,7 +234,7 @@ fn what_is_in_the_page_cache_is_read_at_once_behind_what_is_not() {
     let mut file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     file.write_all(b"0123456789").unwrap();
     file.sync_all().unwrap();
-    let options = FileIoOptions { timed: true, ..FileIoOptions::new(16, 1) };
+    let options = FileIoOptions { timed: true, ..short_steps() };
     let counts = Arc::clone(&options.counts);
     let counted = || (counts.reads.load(Ordering::Relaxed), counts.at_once.load(Ordering::Relaxed));
     let mut case = case_with(options);
