@@ -49,6 +49,20 @@ struct Seen {
     asleep: Duration,
 }
 
+impl Seen {
+    fn note(&mut self, event: &ThreadEvent) {
+        let last = match event.what {
+            ThreadChange::Woken => &mut self.woken,
+            ThreadChange::Asleep => &mut self.asleep,
+        };
+        *last = event.at.max(*last);
+    }
+
+    fn is_asleep(&self) -> bool {
+        self.asleep > self.woken
+    }
+}
+
 impl SleepObserver {
     /// Opens an instrument for the threads or processes with the name `name`: the tracepoints, if this process
     /// may use them and `counters` is `false`; otherwise the counters.
@@ -115,18 +129,12 @@ impl SleepObserver {
                         news = Instant::now();
                     }
                     for event in &*events {
-                        let of_thread = seen.entry(event.thread).or_default();
-                        match event.what {
-                            ThreadChange::Woken => of_thread.woken = of_thread.woken.max(event.at),
-                            ThreadChange::Asleep => {
-                                of_thread.asleep = of_thread.asleep.max(event.at)
-                            }
-                        }
+                        seen.entry(event.thread).or_default().note(event);
                         let counts =
                             event.what == ThreadChange::Woken && Some(event.thread) != *acceptor;
                         *wakeups += u64::from(counts);
                     }
-                    if is_taken && seen.values().all(|thread| thread.asleep > thread.woken) {
+                    if is_taken && seen.values().all(Seen::is_asleep) {
                         return Ok(seen.values().map(|thread| thread.asleep).max());
                     }
                     if is_taken && news.elapsed() > LONG && group.is_asleep()? {
@@ -137,18 +145,7 @@ impl SleepObserver {
                 }
             }
             SleepObserver::Counters { of_threads: true, .. } => {
-                let (mut count, mut last) = (0, Duration::ZERO);
-                loop {
-                    let is_taken = is_taken(group, taken, deadline)?;
-                    let now = drover_sys::process::monotonic_time();
-                    let counted = drover_sys::process::voluntary_switches();
-                    if counted != count {
-                        (count, last) = (counted, now);
-                    }
-                    if is_taken && now > last + QUIET && group.is_asleep()? {
-                        return Ok(Some(last));
-                    }
-                }
+                last_switch(group, taken, deadline).map(Some)
             }
             SleepObserver::Counters { of_threads: false, .. } => {
                 while !is_taken(group, taken, deadline)? || !group.is_asleep()? {
@@ -156,6 +153,23 @@ impl SleepObserver {
                 }
                 Ok(None)
             }
+        }
+    }
+}
+
+/// Waits until `taken` connections have been taken and every waiter, a thread of this process, sleeps. Returns the time of
+/// the last context switch.
+fn last_switch(group: &WaiterGroup, taken: u32, deadline: Instant) -> anyhow::Result<Duration> {
+    let (mut count, mut last) = (0, Duration::ZERO);
+    loop {
+        let is_taken = is_taken(group, taken, deadline)?;
+        let now = drover_sys::process::monotonic_time();
+        let counted = drover_sys::process::voluntary_switches();
+        if counted != count {
+            (count, last) = (counted, now);
+        }
+        if is_taken && now > last + QUIET && group.is_asleep()? {
+            return Ok(last);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -23,6 +23,15 @@ pub enum AcceptBatch {
     Most(NonZeroU32),
     /// All connections that are there: the *multi-accept* of Chandra & Mosberger (2001).
     All,
+}
+
+impl AcceptBatch {
+    fn most(self) -> u32 {
+        match self {
+            AcceptBatch::Most(most) => most.get(),
+            AcceptBatch::All => u32::MAX,
+        }
+    }
 }
 
 /// A worker's listener, owned by its accept coroutine.
@@ -67,6 +76,25 @@ const LOOKS: [Duration; 5] = [
     Duration::from_secs(5),
     Duration::from_secs(25),
 ];
+
+/// The looks that a listener has still to make by itself ([`LOOKS`]).
+struct LooksAhead {
+    begin: Instant,
+    left: std::slice::Iter<'static, Duration>,
+}
+
+impl LooksAhead {
+    fn new(begin: Instant) -> LooksAhead {
+        LooksAhead { begin, left: LOOKS.iter() }
+    }
+
+    /// Makes the deadline of the listener's `conn` the time of the next look. The coarse timers are used because an alarm
+    /// costs a reading of the clock in every turn.
+    fn set_next(&mut self, conn: &Conn<'_>) {
+        let at = self.left.next().map(|after| self.begin + *after);
+        conn.set_deadline(at.map(|at| at.saturating_duration_since(conn.net().now())));
+    }
+}
 
 /// Whether an error of accept(2) means that the listening socket is broken.
 fn is_of_the_listener(error: &io::Error) -> bool {
@@ -189,25 +217,16 @@ impl<'n> Listener<'n> {
         mut trouble: impl FnMut(&io::Error) -> bool,
     ) -> io::Result<()> {
         let net = self.conn.net();
-        let most = match batch {
-            AcceptBatch::Most(most) => most.get(),
-            AcceptBatch::All => u32::MAX,
-        };
+        let most = batch.most();
         let (mut taken, mut failed) = (0, 0);
         let mut has_waited = true;
-        let begin = net.now();
-        let mut looks = LOOKS.iter();
-        // By the coarse timers: an alarm costs a reading of the clock in every turn.
-        let set_next = |after: Option<&Duration>| {
-            let next = after.map(|after| (begin + *after).saturating_duration_since(net.now()));
-            self.conn.set_deadline(next);
-        };
-        set_next(looks.next());
+        let mut looks = LooksAhead::new(net.now());
+        looks.set_next(&self.conn);
         loop {
             let accepted = poll_fn(|_| {
                 if self.conn.is_late() {
                     self.look_again();
-                    set_next(looks.next());
+                    looks.set_next(&self.conn);
                 }
                 let polled = self.poll_accept();
                 has_waited |= polled.is_pending();
@@ -215,11 +234,7 @@ impl<'n> Listener<'n> {
             })
             .await;
             let Some(accepted) = accepted.transpose() else {
-                // There may be one connection too many ([`Listener::make_room`]); one may be idle by now.
-                match net.room() < 0 && net.expire_idle()? > 0 {
-                    true => self.conn.yield_now().await,
-                    false => self.pause().await,
-                }
+                self.wait_for_room().await?;
                 continue;
             };
             if accepted.is_ok() {
@@ -254,6 +269,17 @@ impl<'n> Listener<'n> {
                 self.conn.yield_now().await;
             }
         }
+    }
+
+    /// Lets connections end before the listener looks again whether there is room.
+    async fn wait_for_room(&self) -> io::Result<()> {
+        let net = self.conn.net();
+        // There may be one connection too many ([`Listener::make_room`]); one may be idle by now.
+        match net.room() < 0 && net.expire_idle()? > 0 {
+            true => self.conn.yield_now().await,
+            false => self.pause().await,
+        }
+        Ok(())
     }
 
     /// Closes idle connections if there is no room for the connection that was accepted. If no connection
