@@ -49,7 +49,7 @@ worker[nginx]=$(pgrep -P "${servers[0]}")
 
 cpu() { cat /proc/"$1"/task/*/schedstat | awk '{ s += $1 } END { printf "%.0f", s }'; }
 # How many responses a run of drover load with these flags gets.
-responses() { "$drover" load -c 64 -d "${seconds}s" "$@" --json - | awk -F'[:,]' '/"replies"/ && !n++ { print $2 + 0 }'; }
+responses() { "$drover" load -c 64 -d "${seconds}s" "$@" --json - | awk -F'[:,]' '/"responses"/ && !n++ { print $2 + 0 }'; }
 
 for server in nginx h2o drover; do peak[$server]=$(($(responses "${url[$server]}") / seconds)); done
 for round in $(seq "$rounds"); do

@@ -68,7 +68,7 @@ for ((round = 1; round <= rounds; round++)); do
             wait "$attacker"
             python3 -c 'import json, sys
 it = json.load(open(sys.argv[1]))
-print(it["latency_us"]["p50"], it["latency_us"]["p99"], it["requests"] - it["replies"] + it["connections"]["failed"], it["requests"])' \
+print(it["latency_us"]["p50"], it["latency_us"]["p99"], it["requests"] - it["responses"] + it["connections"]["failed"], it["requests"])' \
                 "$out/result" | tee -a "$out/$name.$attack" | sed "s/^/$round $name $attack: /" >&2
         done
     done

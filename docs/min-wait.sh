@@ -36,7 +36,7 @@ for round in $(seq "$rounds"); do
             before=$(cpu "${process[$name]}") waited=$(switches "${process[$name]}")
             "$drover" load "${url[$name]}" -c 64 --rate "$rate" -d "${seconds}s" --json "$out/json" >/dev/null 2>&1
             echo "$rate $name $(($(cpu "${process[$name]}") - before)) $(($(switches "${process[$name]}") - waited))" \
-                "$(python3 -c 'import json, sys; j = json.load(open(sys.argv[1])); print(j["replies"], j["latency_us"]["p50"], j["latency_us"]["p99"])' "$out/json")"
+                "$(python3 -c 'import json, sys; j = json.load(open(sys.argv[1])); print(j["responses"], j["latency_us"]["p50"], j["latency_us"]["p99"])' "$out/json")"
         done
     done
 done >"$out/runs"

@@ -15,7 +15,7 @@ drover=${DROVER:-drover}
 out=$(mktemp -d)
 trap 'rm -r "$out"' EXIT
 
-# Each prints how many replies it got.
+# Each prints how many responses it got.
 wrk() { command wrk -t1 -c"$connections" -d"${seconds}s" "$url" | awk '/requests in/ { print $1 }'; }
 h2load() {
     command h2load --h1 -t1 -c"$connections" -D"$seconds" "$url" |
@@ -27,15 +27,15 @@ oha() {
 }
 closed() {
     "$drover" load "$url" -c"$connections" -d"${seconds}s" --json - |
-        awk -F'[:,]' '/"replies"/ { print $2 + 0; exit }'
+        awk -F'[:,]' '/"responses"/ { print $2 + 0; exit }'
 }
 verified() {
     "$drover" load "$url" -c"$connections" -d"${seconds}s" --verify --json - |
-        awk -F'[:,]' '/"replies"/ { print $2 + 0; exit }'
+        awk -F'[:,]' '/"responses"/ { print $2 + 0; exit }'
 }
 open() {
     "$drover" load "$url" -c"$connections" -d"${seconds}s" --rate "${RATE:-200000}" --json - |
-        awk -F'[:,]' '/"replies"/ { print $2 + 0; exit }'
+        awk -F'[:,]' '/"responses"/ { print $2 + 0; exit }'
 }
 
 generators=()
@@ -47,10 +47,10 @@ taskset -pc "$cpu" $$ >/dev/null
 TIMEFORMAT='%U %S'
 for ((round = 1; round <= rounds; round++)); do
     for name in "${generators[@]}"; do
-        { time "$name" >"$out/replies" 2>"$out/errors"; } 2>"$out/time"
+        { time "$name" >"$out/responses" 2>"$out/errors"; } 2>"$out/time"
         awk -v name="$name" -v round="$round" 'FNR == NR { n = $1; next }
             { printf "%d %s %.0f %.2f\n", round, name, n / ($1 + $2), $1 + $2 }' \
-            "$out/replies" "$out/time" | tee -a "$out/all" >&2
+            "$out/responses" "$out/time" | tee -a "$out/all" >&2
     done
 done
 median() { sort -g | awk '{ a[NR] = $1 } END { print NR % 2 ? a[(NR + 1) / 2] : (a[NR / 2] + a[NR / 2 + 1]) / 2 }'; }

@@ -38,7 +38,7 @@ for round in $(seq "$rounds"); do
                     flags=(-c 64 --rate 20000)
                     [ "$load" = kept ] || flags=(-c 64 --connection-rate 2000 --calls-per-connection 1)
                     before=$(cpu) waited=$(switches)
-                    count=$("$drover" load "$url" -d "${seconds}s" "${flags[@]}" --json - | awk -F'[:,]' '/"replies"/ && !n++ { print $2 + 0 }')
+                    count=$("$drover" load "$url" -d "${seconds}s" "${flags[@]}" --json - | awk -F'[:,]' '/"responses"/ && !n++ { print $2 + 0 }')
                     echo "$load $mechanism $strategy $workers $count $(($(cpu) - before)) $(($(switches) - waited))"
                 done
                 kill "$server" && wait "$server" || true

@@ -37,7 +37,7 @@ fn one_server_under_two_names_and_a_slowed_one_make_a_calibration() {
         assert!(is_path || line.chars().count() <= 80, "{line}");
     }
     let metrics = found["metrics"].as_array().unwrap();
-    let saturated = metrics.iter().find(|it| it["metric"] == "cpu-per-reply");
+    let saturated = metrics.iter().find(|it| it["metric"] == "cpu-per-response");
     let Some(saturated) = saturated.filter(|it| it["rounds"] == 6) else {
         // Something else kept the machine busy in one of the rounds, or in all of them.
         assert!(told.contains("that count") || output.status.success(), "{printed}{told}");

@@ -101,7 +101,7 @@ fn a_closed_stdout_hides_no_failure() {
 fn a_closed_stdout_hides_no_missed_objective() {
     let site = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", site.local_addr().unwrap());
-    let replies = std::thread::spawn(move || {
+    let responses = std::thread::spawn(move || {
         let (mut client, _) = site.accept().unwrap();
         let _ = client.read(&mut [0; 4096]).unwrap();
         client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
@@ -112,13 +112,13 @@ fn a_closed_stdout_hides_no_missed_objective() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("--slo: violated"), "{stderr}");
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    replies.join().unwrap();
+    responses.join().unwrap();
 }
 
 /// A server is there for its clients.
 #[test]
 fn a_closed_stdout_stops_no_server() {
-    let args = ["serve", "--reply-size", "1", "--listen", "127.0.0.1:0"];
+    let args = ["serve", "--response-size", "1", "--listen", "127.0.0.1:0"];
     let mut server = unread(&args).stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(server.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("dispatch")), "it never started");

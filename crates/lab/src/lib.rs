@@ -36,6 +36,7 @@ pub mod hash;
 pub mod instrument;
 pub mod journal;
 pub mod model;
+pub mod old_names;
 pub mod path_text;
 pub mod placement;
 pub mod plan;

@@ -22,7 +22,7 @@
 //! options.connections = 10;
 //! options.duration = Some(Duration::from_secs(5));
 //! let result = drover_load::run(options, &mut Quiet)?;
-//! println!("{} responses", result.replies);
+//! println!("{} responses", result.responses);
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 //!

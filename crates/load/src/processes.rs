@@ -381,7 +381,7 @@ impl Parent<'_> {
                 self.begin()?;
             }
             Message::Second(second) => {
-                self.responses += second.counts.replies;
+                self.responses += second.counts.responses;
                 self.sum.push(number, Some(second));
                 self.tell_seconds()?;
             }
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn a_second_is_told_whole() {
         let mut second = Second::empty();
-        second.counts.replies = 7;
+        second.counts.responses = 7;
         record(&mut second.latencies, Duration::from_millis(3));
         for told in [second, Second::empty()] {
             let Message::Second(heard) = read(&Told::line("second", &told).unwrap()).unwrap()

@@ -4,7 +4,7 @@
 //! $ cargo run -p drover-mech --example echo -- rtsig
 //! ```
 //!
-//! It shows what the owner of a descriptor has to do for each feature. Replies
+//! It shows what the owner of a descriptor has to do for each feature. Responses
 //! that the socket does not take at once end the connection, for brevity.
 
 use std::collections::HashMap;

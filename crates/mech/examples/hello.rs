@@ -1,5 +1,5 @@
 //! The smallest server on `drover_mech::net`: answers every request head with the
-//! same reply, on any mechanism.
+//! same response, on any mechanism.
 //!
 //!     cargo run --release -p drover-mech --example hello -- epoll-et 127.0.0.1:8080
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use drover_mech::mechanisms;
 use drover_mech::net::{AcceptBatch, Body, Conn, Executor, Listener, Net, NetOptions};
 
-const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
 
 fn main() -> std::io::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -45,7 +45,7 @@ async fn answer(conn: Conn<'_>) {
             let mut consumed = 0;
             while let Some(end) = io.input[consumed..].windows(4).position(|w| w == b"\r\n\r\n") {
                 consumed += end + 4;
-                io.output.extend_from_slice(REPLY);
+                io.output.extend_from_slice(RESPONSE);
             }
             (consumed, ())
         });

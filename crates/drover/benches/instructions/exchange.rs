@@ -84,7 +84,7 @@ impl<'c> Client<'c> {
         Client { address, case, stream: None }
     }
 
-    /// Sends one request and takes its reply, calling `meanwhile` until that has come.
+    /// Sends one request and takes its response, calling `meanwhile` until that has come.
     pub(crate) fn exchange(
         &mut self,
         mut meanwhile: impl FnMut() -> anyhow::Result<()>,
@@ -102,10 +102,10 @@ impl<'c> Client<'c> {
         };
         stream.write_all(request.as_bytes())?;
         let begin = Instant::now();
-        let mut reply = Vec::new();
+        let mut response = Vec::new();
         loop {
             meanwhile()?;
-            let ended = match stream.read_to_end(&mut reply) {
+            let ended = match stream.read_to_end(&mut response) {
                 Ok(_) => true,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => false,
                 Err(error) => return Err(error.into()),
@@ -113,15 +113,15 @@ impl<'c> Client<'c> {
             if ended && !self.case.connects {
                 bail!("the server closed the connection");
             }
-            if ended || (!self.case.connects && self.is_whole(&reply)) {
+            if ended || (!self.case.connects && self.is_whole(&response)) {
                 break;
             }
             if begin.elapsed() > PATIENCE {
-                bail!("no reply for {} s", PATIENCE.as_secs());
+                bail!("no response for {} s", PATIENCE.as_secs());
             }
         }
-        if !self.is_whole(&reply) || !reply.starts_with(b"HTTP/1.1 200 ") {
-            bail!("unexpected reply: {}", reply[..reply.len().min(200)].escape_ascii());
+        if !self.is_whole(&response) || !response.starts_with(b"HTTP/1.1 200 ") {
+            bail!("unexpected response: {}", response[..response.len().min(200)].escape_ascii());
         }
         if !self.case.connects {
             self.stream = Some(stream);
@@ -129,8 +129,8 @@ impl<'c> Client<'c> {
         Ok(())
     }
 
-    fn is_whole(&self, reply: &[u8]) -> bool {
-        let head = reply.windows(4).position(|end| end == b"\r\n\r\n");
-        head.is_some_and(|head| reply.len() == head + 4 + self.case.len)
+    fn is_whole(&self, response: &[u8]) -> bool {
+        let head = response.windows(4).position(|end| end == b"\r\n\r\n");
+        head.is_some_and(|head| response.len() == head + 4 + self.case.len)
     }
 }

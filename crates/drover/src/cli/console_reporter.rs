@@ -98,8 +98,8 @@ impl LoadListener for ConsoleReporter {
         }
     }
 
-    fn looked(&mut self, elapsed: Option<Duration>, replies: u64) {
-        self.progress.look(elapsed, replies);
+    fn looked(&mut self, elapsed: Option<Duration>, responses: u64) {
+        self.progress.look(elapsed, responses);
     }
 
     fn wants_seconds(&self) -> bool {

@@ -124,7 +124,7 @@ fn print(held: &IdleResult) -> io::Result<()> {
         held.reopened
     )?;
     if held.requests > 0 {
-        writeln!(out, "{} requests, {} responses", held.requests, held.replies)?;
+        writeln!(out, "{} requests, {} responses", held.requests, held.responses)?;
     }
     let errors = held.errors.to_string();
     if !errors.is_empty() {

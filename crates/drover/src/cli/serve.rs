@@ -430,7 +430,7 @@ fn sites(
     let roots = roots(args);
     let mut users = UserFiles::beside(&roots, opened);
     let mut faults = SiteFaults::default();
-    let source = match (args.reply_size, &of_all) {
+    let source = match (args.response_size, &of_all) {
         (Some(size), _) => Some(Ok(ContentSource::Fixed(size))),
         (None, Some(root)) => Some(directory("ROOT", root, &args.site, opened)),
         (None, None) => None,
@@ -625,7 +625,7 @@ fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
 
 /// The directory that is served, or what is served in place of one, in words.
 fn what_is_served(args: &Args) -> String {
-    match args.reply_size {
+    match args.response_size {
         Some(size) => format!("responses of {size} bytes"),
         None => {
             let real = |root: &Path| {

@@ -13,8 +13,8 @@ use super::{DROVER, output, text, write_experiment};
 fn values(output: &Output) -> Value {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let record: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // On a busy machine so short a window can end before the first reply.
-    assert!(record["values"]["reply-rate"].is_f64(), "{record}");
+    // On a busy machine so short a window can end before the first response.
+    assert!(record["values"]["response-rate"].is_f64(), "{record}");
     assert!(record["values"]["cpu-percent"].is_f64(), "{record}");
     assert!(record["marks"].is_array(), "{record}");
     record

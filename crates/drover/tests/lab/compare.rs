@@ -42,11 +42,11 @@ fn two_sessions_are_compared_and_conditions_decide_the_exit_status() {
     let narrowed = compared(&["--metric", "memory"]);
     assert!(narrowed.status.success(), "{}", text(&narrowed.stderr));
     assert!(text(&narrowed.stdout).starts_with("BASE   before/"), "{}", text(&narrowed.stdout));
-    assert!(!text(&narrowed.stdout).contains("reply-rate"), "{}", text(&narrowed.stdout));
+    assert!(!text(&narrowed.stdout).contains("response-rate"), "{}", text(&narrowed.stdout));
     let unknown = compared(&["--fail-if", "memori < 0.95"]);
     assert_usage_error(&unknown, &["--fail-if", "'memori'", "there are: memory"]);
     let unknown = compared(&["--metric", "memori"]);
-    assert_usage_error(&unknown, &["--metric", "'memori'", "memory, reply-rate"]);
+    assert_usage_error(&unknown, &["--metric", "'memori'", "memory, response-rate"]);
 }
 
 fn what_is_printed_and_written(folder: &Path, stdout: &[u8]) {
@@ -55,7 +55,7 @@ fn what_is_printed_and_written(folder: &Path, stdout: &[u8]) {
         "BASE   before/",
         "OTHER  after/",
         "mine: memory (MB, lower is better)\n",
-        "mine: reply-rate (1/s, higher is better)\n",
+        "mine: response-rate (1/s, higher is better)\n",
         "  poll, connections 2 ",
         "4 comparisons in 2 cells: ",
         "Same kernel, program, processors and experiments.\n",
@@ -84,7 +84,7 @@ fn what_is_no_session_is_named_and_servers_have_another_command() {
     assert_usage_error(&refused(&["compare", "nginx", "drover"]), &["'nginx'", "lab versus"]);
     assert_usage_error(&refused(&["compare", "empty"]), &["OTHER"]);
     let malformed = ["compare", "empty", "empty", "--fail-if", "memory = 1"];
-    assert_usage_error(&refused(&malformed), &["--fail-if", "'reply-rate < 0.95'"]);
+    assert_usage_error(&refused(&malformed), &["--fail-if", "'response-rate < 0.95'"]);
 }
 
 #[test]
@@ -102,6 +102,9 @@ fn sessions_without_a_common_experiment_are_not_compared() {
     let output = super::output(folder.path(), &["compare", "one", "one"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("2 not comparable"), "{}", text(&output.stdout));
-    let args = ["compare", "one", "one", "--fail-if", "reply-rate < 0.95"];
-    assert_usage_error(&super::output(folder.path(), &args), &["'reply-rate'", "there are: none"]);
+    let args = ["compare", "one", "one", "--fail-if", "response-rate < 0.95"];
+    assert_usage_error(
+        &super::output(folder.path(), &args),
+        &["'response-rate'", "there are: none"],
+    );
 }

@@ -26,7 +26,7 @@ fn write_experiment(folder: &Path, id: &str, more: &str) {
 schema = "drover.experiment/2"
 id = "{id}"
 title = "The experiment {id}"
-serve = ["--workers", "1", "--reply-size", "128"]
+serve = ["--workers", "1", "--response-size", "128"]
 [subject.poll]
 serve = ["--dispatch", "poll"]
 [subject.select]
@@ -41,7 +41,7 @@ measure = {{ at_least = "50ms" }}
 [[claim]]
 id = "a"
 text = "Both answer."
-effect = {{ value = "reply-rate", of = ["poll", "select"] }}
+effect = {{ value = "response-rate", of = ["poll", "select"] }}
 holds = {{ above = 0.001 }}
 {more}
 "#

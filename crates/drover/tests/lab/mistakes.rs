@@ -68,7 +68,7 @@ fn the_faults_of_all_files_are_told_with_their_places() {
 #[test]
 fn files_of_version_1_are_refused_with_what_is_to_be_done() {
     let folder = tempfile::tempdir().unwrap();
-    let old = "id = \"old\"\nmechanisms = [\"poll\"]\n[workload]\nreply_bytes = 92\n";
+    let old = "id = \"old\"\nmechanisms = [\"poll\"]\n[workload]\nresponse_bytes = 92\n";
     fs::write(folder.path().join("old.toml"), old).unwrap();
     let output = output(folder.path(), &["run", "old.toml"]);
     let told = text(&output.stderr).lines().next().unwrap();

@@ -51,7 +51,7 @@ fn the_second_address_of_a_name_is_tried_and_named() {
     let own = ["load", "-c", "4", "-n", "40", &url];
     let Some(output) = with_hosts(&[&own[..], &["--json", "-"]].concat()) else { return };
     let run = finish(output);
-    assert_eq!((run.number("/replies"), run.errors()), (40, 0), "{}", run.json);
+    assert_eq!((run.number("/responses"), run.errors()), (40, 0), "{}", run.json);
     assert_eq!(run.number("/connections/attempted"), 4, "{}", run.json);
     assert_eq!(run.json["addresses"], serde_json::json!([format!("127.9.8.7:{port}")]));
     run.assert_null("/connect_error");
@@ -105,7 +105,7 @@ fn a_zone_is_used_and_not_sent() {
     let port = server.url.rsplit_once(':').unwrap().1;
     for zone in ["%251", "%1"] {
         let run = load(&[&format!("http://[::1{zone}]:{port}/"), "-c", "1", "-n", "2"]);
-        assert_eq!((run.status, run.number("/replies")), (Some(0), 2), "{}", run.stderr);
+        assert_eq!((run.status, run.number("/responses")), (Some(0), 2), "{}", run.stderr);
         assert_eq!(run.json["target"], format!("http://[::1%251]:{port}/"));
     }
     for request in server.requests() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::run::{drover, load};
-use crate::server::{reply, wait};
+use crate::server::{response, wait};
 
 /// Reads one request.
 fn read(stream: &TcpStream) {
@@ -34,21 +34,21 @@ fn a_request_that_finds_no_connection_is_sent_on_another() {
         // A queue of one, which is full (listen(2)).
         rustix::net::listen(&listener, 0).unwrap();
         let queued = TcpStream::connect(address).unwrap();
-        let closing = reply("200 OK", 1).replacen("\r\n", "\r\nConnection: close\r\n", 1);
+        let closing = response("200 OK", 1).replacen("\r\n", "\r\nConnection: close\r\n", 1);
         first.write_all(closing.as_bytes()).unwrap();
         drop(first);
         // Enough for the first to begin anew; if it is not, the second has the last request at once.
         wait(Duration::from_millis(100));
-        second.write_all(reply("200 OK", 1).as_bytes()).unwrap();
+        second.write_all(response("200 OK", 1).as_bytes()).unwrap();
         read(&second);
-        second.write_all(reply("200 OK", 1).as_bytes()).unwrap();
+        second.write_all(response("200 OK", 1).as_bytes()).unwrap();
         // Kept until the run is over: a further attempt would be refused otherwise.
         (listener, queued)
     });
     let url = format!("http://{address}/");
     let run = load(&[&url, "-c", "2", "-n", "3", "--timeout", "3s"]);
     server.join().unwrap();
-    assert_eq!((run.status, run.number("/replies")), (Some(0), 3), "{}", run.json);
+    assert_eq!((run.status, run.number("/responses")), (Some(0), 3), "{}", run.json);
     assert_eq!(run.errors(), run.number("/errors/connect_timeout"), "{}", run.json);
 }
 

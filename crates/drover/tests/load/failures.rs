@@ -6,27 +6,27 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::run::{drover, finish, load};
-use crate::server::{Action, Nobody, Server, reply};
+use crate::server::{Action, Nobody, Server, response};
 
 /// A server that fails every fifth request in the same way: 10 of 50 requests end in `class`.
 #[track_caller]
 fn every_fifth_fails(failure: Action, class: &str, more: &[&str]) {
     let server = Server::start(move |n| match n % 5 {
         2 => failure.clone(),
-        _ => Action::Reply(reply("200 OK", 7)),
+        _ => Action::Response(response("200 OK", 7)),
     });
     let url = server.url();
     let run = load(&[&[&url[..], "-c", "1", "-n", "50"], more].concat());
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert_eq!(run.number(&format!("/errors/{class}")), 10, "{}", run.json);
     assert_eq!(run.errors(), 10, "{}", run.json);
-    assert_eq!(run.number("/replies"), 40);
+    assert_eq!(run.number("/responses"), 40);
     assert_eq!(server.requests(), 50);
 }
 
-/// The end of a connection whose server has not read all of the request is a reset, behind the reply.
+/// The end of a connection whose server has not read all of the request is a reset, behind the response.
 #[test]
-fn a_reply_before_the_request_was_sent_whole_is_a_reply() {
+fn a_response_before_the_request_was_sent_whole_is_a_response() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "x".repeat(8_000_000)).unwrap();
     let body = format!("@{}", file.path().display());
@@ -36,12 +36,12 @@ fn a_reply_before_the_request_was_sent_whole_is_a_reply() {
             continue;
         }
         let mechanism = mechanism.name;
-        let server = Server::always(Action::ReplyAndClose(reply("413 Content Too Large", 3)));
+        let server = Server::always(Action::ResponseAndClose(response("413 Content Too Large", 3)));
         let own =
             ["--method", "POST", "--body", &body, "-c", "1", "-n", "4", "--dispatch", mechanism];
         let run = load(&[&[&server.url()[..]], &own[..]].concat());
         assert_eq!(run.number("/requests"), 4, "{mechanism}: {}", run.json);
-        assert_eq!(run.number("/replies"), 4, "{mechanism}: {}", run.json);
+        assert_eq!(run.number("/responses"), 4, "{mechanism}: {}", run.json);
         assert_eq!((run.number("/status/413"), run.errors()), (4, 0), "{mechanism}: {}", run.json);
         // Some of each body was sent, and no more than there was.
         let sent = run.number("/bytes/sent");
@@ -52,12 +52,12 @@ fn a_reply_before_the_request_was_sent_whole_is_a_reply() {
 #[test]
 fn a_body_that_is_cut_short_is_truncated() {
     let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nnine bytes"[..46].to_string();
-    every_fifth_fails(Action::ReplyAndClose(cut), "truncated", &[]);
+    every_fifth_fails(Action::ResponseAndClose(cut), "truncated", &[]);
     let in_the_head = "HTTP/1.1 200 OK\r\nContent-".to_string();
-    every_fifth_fails(Action::ReplyAndClose(in_the_head), "truncated", &[]);
-    every_fifth_fails(Action::ReplyAndClose(String::new()), "truncated", &[]);
+    every_fifth_fails(Action::ResponseAndClose(in_the_head), "truncated", &[]);
+    every_fifth_fails(Action::ResponseAndClose(String::new()), "truncated", &[]);
     let in_a_chunk = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel".to_string();
-    every_fifth_fails(Action::ReplyAndClose(in_a_chunk), "truncated", &[]);
+    every_fifth_fails(Action::ResponseAndClose(in_a_chunk), "truncated", &[]);
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn what_is_not_http_is_a_protocol_error_of_its_kind() {
         (ok(&format!("X: {}\r\n", "y".repeat(70_000))), "head_too_long", "64 KiB"),
         (ok("Content-Length: 1\r\nContent-Length: 2\r\n"), "framing", "Content-Length"),
         (ok("Transfer-Encoding: chunked\r\n") + "x\r\n", "chunk", "chunk"),
-        (format!("{}and more", reply("200 OK", 7)), "excess", "more than"),
+        (format!("{}and more", response("200 OK", 7)), "excess", "more than"),
     ] {
-        let action = Action::Reply(violation);
+        let action = Action::Response(violation);
         every_fifth_fails(action.clone(), "protocol", &[]);
         let run = load(&[&Server::always(action).url(), "-c", "1", "-n", "1"]);
         assert_eq!(run.status, Some(1), "{}", run.stderr);
@@ -103,7 +103,7 @@ fn what_is_not_http_is_a_protocol_error_of_its_kind() {
         let counted = format!("(protocol 1: {kind} 1)");
         assert!(run.stderr.contains(&counted) && run.stderr.contains(hint), "{}", run.stderr);
     }
-    let sound = load(&[&Server::always(Action::Reply(reply("200 OK", 1))).url(), "-n", "64"]);
+    let sound = load(&[&Server::always(Action::Response(response("200 OK", 1))).url(), "-n", "64"]);
     assert_eq!(sound.json["protocol_errors"].to_string(), "{}");
 }
 
@@ -118,7 +118,7 @@ fn odd_responses_that_http_allows_are_responses() {
         "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok".to_string(),
     ];
     let count = odd.len() as u64;
-    let server = Server::start(move |n| Action::Reply(odd[(n % count) as usize].clone()));
+    let server = Server::start(move |n| Action::Response(odd[(n % count) as usize].clone()));
     let run = load(&[&server.url(), "-c", "1", "-n", "40", "--expect-size", "2"]);
     assert_eq!((run.status, run.number("/status/200")), (Some(0), 40), "{}", run.json);
     assert_eq!(run.number("/connections/opened"), 1, "{}", run.json);
@@ -128,8 +128,8 @@ fn odd_responses_that_http_allows_are_responses() {
 #[test]
 fn a_status_above_599_is_counted_as_what_it_is() {
     let server = Server::start(|n| match n % 2 {
-        0 => Action::Reply(reply("600 Odd", 1)),
-        _ => Action::Reply(reply("999 Request denied", 1)),
+        0 => Action::Response(response("600 Odd", 1)),
+        _ => Action::Response(response("999 Request denied", 1)),
     });
     let url = server.url();
     let own = [&url[..], "-c", "1", "-n", "10"];
@@ -144,15 +144,15 @@ fn a_status_above_599_is_counted_as_what_it_is() {
 #[test]
 fn another_size_than_expected_is_a_bad_length() {
     let size = &["--expect-size", "7"];
-    every_fifth_fails(Action::Reply(reply("200 OK", 8)), "bad_length", size);
-    every_fifth_fails(Action::Reply(reply("200 OK", 0)), "bad_length", size);
-    let run = load(&[&Server::always(Action::Reply(reply("200 OK", 8))).url(), "-n", "64"]);
+    every_fifth_fails(Action::Response(response("200 OK", 8)), "bad_length", size);
+    every_fifth_fails(Action::Response(response("200 OK", 0)), "bad_length", size);
+    let run = load(&[&Server::always(Action::Response(response("200 OK", 8))).url(), "-n", "64"]);
     run.assert_null("/errors/bad_length");
 }
 
 #[test]
 fn another_body_than_before_is_a_bad_body() {
-    let wrong = Action::Reply(reply("200 OK", 7).replace("xxx", "xyx"));
+    let wrong = Action::Response(response("200 OK", 7).replace("xxx", "xyx"));
     every_fifth_fails(wrong.clone(), "bad_body", &["--verify"]);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "xxxxxxx").unwrap();
@@ -160,12 +160,12 @@ fn another_body_than_before_is_a_bad_body() {
     every_fifth_fails(wrong.clone(), "bad_body", &[&verify]);
     // With a file the first is not trusted either.
     let run = load(&[&Server::always(wrong).url(), "-n", "64", &verify]);
-    assert_eq!((run.number("/errors/bad_body"), run.number("/replies")), (64, 0));
+    assert_eq!((run.number("/errors/bad_body"), run.number("/responses")), (64, 0));
 
     // What fails openly is counted by its status.
     let server = Server::start(|n| match n % 2 {
-        0 => Action::Reply(reply("200 OK", 70_000)),
-        _ => Action::Reply(reply("503 Service Unavailable", 9)),
+        0 => Action::Response(response("200 OK", 70_000)),
+        _ => Action::Response(response("503 Service Unavailable", 9)),
     });
     let run = load(&[&server.url(), "-c", "1", "-n", "50", "--verify"]);
     assert_eq!(run.number("/status/503"), 25, "{}", run.json);
@@ -174,21 +174,21 @@ fn another_body_than_before_is_a_bad_body() {
     run.assert_null("/errors/bad_body");
 }
 
-/// Sends a reply to each of four connections before it reads anything, or with the reply to the first
-/// request when `late`, and stays one reply ahead. Ends with the program.
-fn one_reply_ahead(listener: TcpListener, late: bool) {
+/// Sends a response to each of four connections before it reads anything, or with the response to the first
+/// request when `late`, and stays one response ahead. Ends with the program.
+fn one_response_ahead(listener: TcpListener, late: bool) {
     for mut stream in listener.incoming().map(Result::unwrap) {
         std::thread::spawn(move || {
             let mut ahead = !late;
-            let whole = reply("200 OK", 2);
+            let whole = response("200 OK", 2);
             if ahead {
                 stream.write_all(whole.as_bytes()).unwrap();
             }
             // The requests are shorter than this, and come one at a time.
             while stream.read(&mut [0; 4096]).is_ok_and(|count| count > 0) {
-                let replies = if ahead { whole.clone() } else { whole.repeat(2) };
+                let responses = if ahead { whole.clone() } else { whole.repeat(2) };
                 ahead = true;
-                if stream.write_all(replies.as_bytes()).is_err() {
+                if stream.write_all(responses.as_bytes()).is_err() {
                     return;
                 }
             }
@@ -197,11 +197,11 @@ fn one_reply_ahead(listener: TcpListener, late: bool) {
 }
 
 #[test]
-fn replies_before_their_requests_are_protocol_errors() {
+fn responses_before_their_requests_are_protocol_errors() {
     let run = |mechanism: &str, late: bool| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        std::thread::spawn(move || one_reply_ahead(listener, late));
+        std::thread::spawn(move || one_response_ahead(listener, late));
         let own = [&url[..], "-c", "4", "-n", "40", "--timeout", "3s", "--dispatch", mechanism];
         let run = load(&own);
         assert_eq!(run.status, Some(1), "{mechanism}: {}", run.json);
@@ -231,21 +231,21 @@ fn a_server_may_say_that_it_gives_an_idle_connection_up() {
         .spawn()
         .unwrap();
     let (mut first, _) = listener.accept().unwrap();
-    first.write_all(reply("408 Request Timeout", 0).as_bytes()).unwrap();
+    first.write_all(response("408 Request Timeout", 0).as_bytes()).unwrap();
     drop(first);
     // It has heard of the end once it is here again, and asks for nothing before it may.
     let (mut second, _) = listener.accept().unwrap();
     generator.stdin.take().unwrap().write_all(b"\n").unwrap();
     assert!(second.read(&mut [0; 4096]).unwrap() > 0);
-    second.write_all(reply("200 OK", 0).as_bytes()).unwrap();
+    second.write_all(response("200 OK", 0).as_bytes()).unwrap();
     let run = finish(generator.wait_with_output().unwrap());
-    assert_eq!((run.number("/replies"), run.number("/status/200")), (1, 1), "{}", run.json);
+    assert_eq!((run.number("/responses"), run.number("/status/200")), (1, 1), "{}", run.json);
     assert_eq!((run.number("/errors/protocol"), run.number("/connections/unsolicited")), (0, 0));
 }
 
 #[test]
-fn more_than_a_long_reply_is_a_protocol_error() {
-    let more = Action::Reply(format!("{}!", reply("200 OK", 300_000)));
+fn more_than_a_long_response_is_a_protocol_error() {
+    let more = Action::Response(format!("{}!", response("200 OK", 300_000)));
     every_fifth_fails(more, "protocol", &[]);
 }
 
@@ -289,18 +289,18 @@ fn a_server_that_goes_away_for_good_ends_a_counted_run() {
     let run = load(&[&url, "-c", "1", "-n", "5", "--timeout", "2s"]);
     let _nobody = server.join().unwrap();
     assert_eq!(run.status, Some(1));
-    assert_eq!(run.number("/replies"), 0);
+    assert_eq!(run.number("/responses"), 0);
     assert!(run.number("/errors/refused") > 0, "{}", run.json);
 }
 
 #[test]
 fn a_stalled_server_costs_its_time_once_and_no_request_is_lost() {
     let server = Server::start(|n| match n {
-        10 => Action::ReplyLate(Duration::from_millis(300), reply("200 OK", 1)),
-        _ => Action::Reply(reply("200 OK", 1)),
+        10 => Action::ResponseLate(Duration::from_millis(300), response("200 OK", 1)),
+        _ => Action::Response(response("200 OK", 1)),
     });
     let run = load(&[&server.url(), "-c", "1", "-n", "50"]);
-    assert_eq!(run.number("/replies"), 50);
+    assert_eq!(run.number("/responses"), 50);
     assert!(run.float("/service_us/max") >= 300_000.0, "{}", run.json);
 }
 
@@ -314,13 +314,13 @@ fn limited(limit: &str, arguments: &[&str]) -> std::process::Output {
 /// Connections beyond the descriptors are failed attempts; the others do the run's work.
 #[test]
 fn too_few_descriptors_are_counted_and_the_rest_goes_on() {
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     for threads in ["1", "2"] {
         let before = server.connections();
         let arguments = [&server.url()[..], "-c", "24", "-n", "500", "-t", threads];
         let run = finish(limited("ulimit -n 26", &arguments));
         assert_eq!(run.status, Some(0), "{}", run.stderr);
-        assert_eq!(run.number("/replies"), 500, "{}", run.json);
+        assert_eq!(run.number("/responses"), 500, "{}", run.json);
         let (opened, failed) =
             (run.number("/connections/opened"), run.number("/connections/failed"));
         assert_eq!((opened + failed, server.connections() - before), (24, opened));
@@ -344,7 +344,7 @@ fn no_descriptor_for_any_connection_is_known_beforehand() {
 fn an_interruption_still_reports_and_its_sums_add_up() {
     use std::io::{BufRead, BufReader, Read};
     let server = Server::start(|n| match n {
-        0..20 => Action::Reply(reply("200 OK", 1)),
+        0..20 => Action::Response(response("200 OK", 1)),
         _ => Action::Ignore,
     });
     let arguments = ["load", "--json", "-", "--events", &server.url(), "-c", "3", "-d", "1h"];
@@ -364,7 +364,7 @@ fn an_interruption_still_reports_and_its_sums_add_up() {
     assert_eq!(run.status, Some(1), "{}", run.stderr);
     assert!(run.stdout.starts_with("measured\n"), "{}", run.stdout);
     assert_eq!(run.number("/requests"), 23);
-    assert_eq!(run.number("/replies"), 20);
+    assert_eq!(run.number("/responses"), 20);
     assert_eq!(run.number("/in_flight"), 3);
     assert_eq!(run.errors(), 0);
 }
@@ -375,7 +375,7 @@ fn too_few_local_ports_are_counted_and_the_rest_goes_on() {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
     let last: u16 = range.split_whitespace().last().unwrap().parse().unwrap();
     let ports = format!("{}-{last}", last - 15);
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     let url = server.url();
     let own = ["--source", "127.0.0.1", "--local-ports", &ports];
     let output = drover(&["load", "--json", "-", &url, "-c", "24", "-n", "100"]).args(own).output();
@@ -391,7 +391,7 @@ fn too_few_local_ports_are_counted_and_the_rest_goes_on() {
     assert!((8..24).contains(&failed), "{}", run.json);
     assert_eq!(run.number("/connections/attempted"), 24);
     assert_eq!((run.number("/errors/address_unavailable"), run.errors()), (failed, failed));
-    assert_eq!((run.number("/requests"), run.number("/replies")), (100, 100));
+    assert_eq!((run.number("/requests"), run.number("/responses")), (100, 100));
     let (log, connections) = server.log();
     assert_eq!((log.len(), connections), (100, 24 - failed));
     run.assert_warned("ports-short", 24 - 16);

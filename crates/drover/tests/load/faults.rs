@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::timeouts::{Timeout, run_in_time};
 use crate::truth::{Account, BODY, FAULTS, Fault, drawn, faulty};
 
-/// A file with the body that replies should have, as a flag.
+/// A file with the body that responses should have, as a flag.
 static VERIFY: LazyLock<String> = LazyLock::new(|| {
     // Another run of these tests may be reading the file: it is replaced as a whole.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

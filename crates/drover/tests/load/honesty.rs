@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::run::{Run, Running, check_sums, drover, finish, load};
-use crate::server::{Action, Request, Server, reply, wait};
+use crate::server::{Action, Request, Server, response, wait};
 use crate::timeouts::run_in_time;
 
 /// Stops a run for that time after so many requests.
@@ -21,12 +21,12 @@ const STOP: Duration = Duration::from_millis(700);
 
 #[test]
 fn a_generator_that_was_stopped_says_that_it_was_late() {
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     let running = Running::start(&[&server.url(), "-c", "20", "--rate", "200", "-n", "400"]);
     stop_and_go_on(&running, &server, 100, STOP);
     let run = running.finish();
     assert_eq!(run.status, Some(0), "{}", run.stderr);
-    assert_eq!((run.number("/replies"), run.number("/unsent")), (400, 0));
+    assert_eq!((run.number("/responses"), run.number("/unsent")), (400, 0));
     assert!(run.float("/client/paused_us") >= 600_000.0, "{}", run.json);
     // 140 were due meanwhile.
     assert!(run.number("/late_starts") >= 120, "{}", run.json);
@@ -46,7 +46,7 @@ fn a_generator_that_was_stopped_says_that_it_was_late() {
 /// Every connection is free again, but the generator is not there to use it.
 #[test]
 fn what_a_stop_kept_from_being_sent_is_the_generators_doing() {
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     let running = Running::start(&[&server.url(), "-c", "400", "--rate", "200", "-d", "2s"]);
     stop_and_go_on(&running, &server, 100, Duration::from_secs(2));
     let run = running.finish();
@@ -61,7 +61,8 @@ fn what_a_stop_kept_from_being_sent_is_the_generators_doing() {
 
 #[test]
 fn a_stop_is_told_in_a_closed_loop_too() {
-    let server = Server::always(Action::ReplyLate(Duration::from_millis(1), reply("200 OK", 1)));
+    let server =
+        Server::always(Action::ResponseLate(Duration::from_millis(1), response("200 OK", 1)));
     let running = Running::start(&[&server.url(), "-c", "2", "-d", "1h"]);
     stop_and_go_on(&running, &server, 10, STOP);
     // The window ends after the stop, however late that comes.
@@ -75,8 +76,8 @@ fn a_stop_is_told_in_a_closed_loop_too() {
 
 /// All requests have left, and the generator may not have heard so yet: over a ring a send is over when its completion is taken.
 #[test]
-fn replies_that_came_during_a_stop_right_behind_the_requests_came_in_time() {
-    let late = Action::ReplyLate(Duration::from_millis(200), reply("200 OK", 1));
+fn responses_that_came_during_a_stop_right_behind_the_requests_came_in_time() {
+    let late = Action::ResponseLate(Duration::from_millis(200), response("200 OK", 1));
     for mechanism in drover_mech::mechanisms::ALL {
         if let Err(reason) = mechanism.probe() {
             drover_testing::skip!("{}: {reason}", mechanism.name);
@@ -95,7 +96,7 @@ fn replies_that_came_during_a_stop_right_behind_the_requests_came_in_time() {
                 },
             );
             let Some((run, ..)) = in_time else { return };
-            let counts = (run.number("/replies"), run.errors());
+            let counts = (run.number("/responses"), run.errors());
             assert_eq!(counts, (30, 0), "{}: {}", mechanism.name, run.json);
         };
         // Where the stop falls is for the scheduler to say.
@@ -105,9 +106,9 @@ fn replies_that_came_during_a_stop_right_behind_the_requests_came_in_time() {
 
 /// About ten requests are on their way when the generator is stopped, for longer than their time-out.
 #[test]
-fn replies_that_came_during_a_stop_came_in_time() {
+fn responses_that_came_during_a_stop_came_in_time() {
     let run = |mechanism: &str| {
-        let late = Action::ReplyLate(Duration::from_millis(200), reply("200 OK", 1));
+        let late = Action::ResponseLate(Duration::from_millis(200), response("200 OK", 1));
         let in_time = run_in_time(
             || Server::always(late.clone()),
             |server, timeout| {
@@ -124,7 +125,7 @@ fn replies_that_came_during_a_stop_came_in_time() {
             },
         );
         let Some((run, ..)) = in_time else { return };
-        assert_eq!((run.number("/replies"), run.errors()), (75, 0), "{mechanism}: {}", run.json);
+        assert_eq!((run.number("/responses"), run.errors()), (75, 0), "{mechanism}: {}", run.json);
     };
     // All at once: they wait most of the time.
     std::thread::scope(|scope| {
@@ -139,7 +140,8 @@ fn replies_that_came_during_a_stop_came_in_time() {
 
 #[test]
 fn a_generator_that_ran_all_the_time_was_not_paused() {
-    let server = Server::always(Action::ReplyLate(Duration::from_millis(500), reply("200 OK", 1)));
+    let server =
+        Server::always(Action::ResponseLate(Duration::from_millis(500), response("200 OK", 1)));
     // The server is late, and only that; unless the machine has other work to do.
     let ran_all_the_time = (0..4).any(|_| {
         let run = Running::start(&[&server.url(), "-c", "2", "-n", "2"]).finish();
@@ -154,7 +156,7 @@ fn a_generator_that_ran_all_the_time_was_not_paused() {
 /// To stay awake takes the processor, but is no work: unless the machine has other work to do.
 #[test]
 fn a_generator_that_only_stays_awake_is_no_bottleneck() {
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     for _ in 0..4 {
         let run = Running::start(&[&server.url(), "--rate", "50", "-n", "25", "--spin", "1s"]);
         let run = run.finish();
@@ -170,15 +172,15 @@ fn a_generator_that_only_stays_awake_is_no_bottleneck() {
 
 #[test]
 fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
-    let late = Action::ReplyLate(Duration::from_millis(20), reply("200 OK", 1));
+    let late = Action::ResponseLate(Duration::from_millis(20), response("200 OK", 1));
     let server = Server::always(late);
     let run = load(&[&server.url(), "-c", "4", "--rate", "1000", "-d", "1500ms"]);
     let (log, connections) = server.log();
-    // 4 connections get at most 75 replies each.
+    // 4 connections get at most 75 responses each.
     let sent = run.number("/requests");
     assert_eq!((sent, connections), (log.len() as u64, 4));
     assert!((1..=300).contains(&sent), "{}", run.json);
-    assert_eq!((run.number("/replies"), run.number("/unsent")), (sent, 1500 - sent));
+    assert_eq!((run.number("/responses"), run.number("/unsent")), (sent, 1500 - sent));
     assert_eq!(run.float("/offered_rate"), 1000.0);
     assert!(run.float("/achieved_rate") <= 200.0, "{}", run.json);
     let unsent = ["unsent-no-connection", "unsent-generator-behind"].map(|code| run.warned(code));
@@ -189,7 +191,7 @@ fn what_the_connections_cannot_carry_is_a_shortfall_that_is_counted() {
 #[test]
 fn a_generator_knows_whether_it_shares_processors_with_the_server() {
     let usable = drover_sys::process::usable_cpus().unwrap();
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     let url = server.url();
     let own = ["load", "--json", "-", &url, "-c", "1", "-n", "2"];
     let free = finish(drover(&own).output().unwrap());
@@ -210,7 +212,7 @@ fn a_generator_knows_whether_it_shares_processors_with_the_server() {
 #[test]
 fn a_generator_that_waits_for_its_processor_is_the_bottleneck() {
     let cpu = drover_sys::process::usable_cpus().unwrap()[0];
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     let url = server.url();
     let run = |pace: &[&str]| {
         let mut command = drover(&["load", "--json", "-", &url, "-c", "32"]);

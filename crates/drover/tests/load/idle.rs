@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::run::{drover, load};
-use crate::server::{Action, Nobody, Server, reply};
+use crate::server::{Action, Nobody, Server, response};
 
 /// A running `drover idle`; ended with the test.
 struct Holder {
@@ -207,7 +207,7 @@ fn with_every_each_connection_is_used_once_per_period() {
     // Three of each are due, the last a twentieth of a period before the end: it may be too late for some. Where the machine
     // stands still for a part of that time, a longer time shows it.
     for (every, hold) in [("500ms", "1500ms"), ("2s", "6s"), ("8s", "24s")] {
-        let server = Server::always(Action::Reply(reply("200 OK", 1)));
+        let server = Server::always(Action::Response(response("200 OK", 1)));
         let arguments = ["--connections", "20", "--every", every, "--hold", hold];
         let mut holder = Holder::start_at(&server.url(), &arguments);
         assert_eq!(holder.next_line(), "holding 20 connections");
@@ -256,7 +256,7 @@ fn idle_connections_beside_a_load_are_told_when_they_are_lost() {
         let mut input = BufReader::new(stream.try_clone().unwrap()).lines();
         for _ in 0..50 {
             while input.next().is_some_and(|line| !line.unwrap().is_empty()) {}
-            let bytes = reply("200 OK", 1);
+            let bytes = response("200 OK", 1);
             std::io::Write::write_all(&mut stream, bytes.as_bytes()).unwrap();
         }
         (idle, stream)
@@ -266,5 +266,5 @@ fn idle_connections_beside_a_load_are_told_when_they_are_lost() {
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert_eq!(run.number("/connections/idle_held"), 2);
     assert_eq!(run.number("/connections/closed_by_peer"), 1);
-    assert_eq!(run.number("/replies"), 50);
+    assert_eq!(run.number("/responses"), 50);
 }

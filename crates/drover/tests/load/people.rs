@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::recorder::Recorder;
 use crate::run::{drover, finish, load};
-use crate::server::{Action, Nobody, Server, reply};
+use crate::server::{Action, Nobody, Server, response};
 use crate::usage::refused;
 
 #[test]
@@ -82,7 +82,7 @@ fn a_har_is_sent_in_its_order_to_the_target() {
     std::fs::write(file.path(), har).unwrap();
     let har = file.path().to_str().unwrap();
     let run = load(&["--from-har", har, "--target", &server.url, "-n", "6", "-c", "1"]);
-    assert_eq!(run.number("/replies"), 6);
+    assert_eq!(run.number("/responses"), 6);
     let lines: Vec<String> = server.requests().into_iter().map(|r| r.line).collect();
     assert_eq!(lines[..3], ["GET /1", "POST /2", "HEAD /3"]);
     assert_eq!(lines[3..], lines[..3]);
@@ -108,10 +108,10 @@ fn objectives_decide_the_exit_status() {
 #[test]
 fn unexpected_statuses_are_errors_of_the_summary_and_of_the_exit_status() {
     let server = Server::start(|n| match n % 4 {
-        0 => Action::Reply(reply("404 Not Found", 1)),
-        1 => Action::Reply(reply("503 Service Unavailable", 1)),
-        2 => Action::Reply(reply("304 Not Modified", 0)),
-        _ => Action::Reply(reply("200 OK", 1)),
+        0 => Action::Response(response("404 Not Found", 1)),
+        1 => Action::Response(response("503 Service Unavailable", 1)),
+        2 => Action::Response(response("304 Not Modified", 0)),
+        _ => Action::Response(response("200 OK", 1)),
     });
     let url = server.url();
     let own = [&url[..], "-c", "1", "-n", "40"];
@@ -185,14 +185,14 @@ fn seen(arguments: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn a_run_without_a_reply_ends_with_what_to_look_at() {
+fn a_run_without_a_response_ends_with_what_to_look_at() {
     let last_word = |action: Action, timeout: &str| {
         let server = Server::always(action);
         seen(&[&server.url(), "-c", "1", "-n", "1", "--timeout", timeout]).1
     };
     for (action, timeout, expected) in [
         (
-            Action::Reply("SSH-2.0-OpenSSH\r\n".to_string()),
+            Action::Response("SSH-2.0-OpenSSH\r\n".to_string()),
             "1m",
             "(protocol 1: not_http 1): does it speak HTTP/1",
         ),
@@ -214,11 +214,11 @@ fn a_run_without_a_reply_ends_with_what_to_look_at() {
 }
 
 #[test]
-fn replies_after_the_window_are_told() {
-    let late = Action::ReplyLate(Duration::from_millis(600), reply("200 OK", 1));
+fn responses_after_the_window_are_told() {
+    let late = Action::ResponseLate(Duration::from_millis(600), response("200 OK", 1));
     let server = Server::always(late);
     let run = load(&[&server.url(), "-c", "2", "-d", "300ms"]);
-    assert_eq!((run.status, run.number("/replies")), (Some(0), 2), "{}", run.stderr);
+    assert_eq!((run.status, run.number("/responses")), (Some(0), 2), "{}", run.stderr);
     assert_eq!(run.float("/achieved_rate"), 0.0);
     run.assert_warned("responses-after-window", 2);
 }

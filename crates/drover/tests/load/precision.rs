@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::run::{Run, load};
-use crate::server::{Action, Request, Server, reply};
+use crate::server::{Action, Request, Server, response};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -33,7 +33,7 @@ fn sessions(log: Vec<Request>) -> Vec<Vec<Request>> {
     sessions.into_values().collect()
 }
 
-/// Those of the first request of each burst but the first: due a rest after the reply before it.
+/// Those of the first request of each burst but the first: due a rest after the response before it.
 fn of_rests(sessions: &[Vec<Request>], burst: usize, rest: Duration) -> Lateness {
     let late = |pair: &[Request]| {
         pair[1].reached.saturating_duration_since(pair[0].answered.unwrap() + rest)
@@ -60,7 +60,7 @@ fn admits(run: &Run) -> bool {
 fn is_on_time(arguments: &[&str], of: impl Fn(Vec<Request>) -> Lateness) {
     let mut unexplained = Vec::new();
     for _ in 0..4 {
-        let server = Server::always(Action::Reply(reply("200 OK", 1)));
+        let server = Server::always(Action::Response(response("200 OK", 1)));
         let run = load(&[&[&server.url()[..]], arguments].concat());
         assert_eq!((run.status, run.number("/unsent"), run.errors()), (Some(0), 0, 0));
         let said = Duration::from_secs_f64(run.float("/client/slip_p99_us") / 1e6);

@@ -20,7 +20,7 @@ fn line(out: &mut impl BufRead) -> String {
 fn processes_share_requests_and_connections_exactly() {
     let server = Recorder::start();
     let run = load(&[&server.url, "--processes", "3", "-c", "7", "-n", "100", "-t", "2"]);
-    assert_eq!((run.status, run.number("/replies")), (Some(0), 100));
+    assert_eq!((run.status, run.number("/responses")), (Some(0), 100));
     assert_eq!(server.requests().len(), 100);
     assert_eq!((run.number("/connections/opened"), run.number("/client/threads")), (7, 6));
     assert_eq!(run.json["command"][1], "load");
@@ -32,7 +32,7 @@ fn processes_share_requests_and_connections_exactly() {
 fn processes_understand_the_separator_before_the_url() {
     let server = Recorder::start();
     let run = load(&["--processes", "2", "-c", "2", "-n", "10", "--", &server.url]);
-    assert_eq!((run.status, run.number("/replies")), (Some(0), 10), "{}", run.stderr);
+    assert_eq!((run.status, run.number("/responses")), (Some(0), 10), "{}", run.stderr);
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn processes_keep_one_schedule_and_write_one_file() {
     assert!((run.float("/duration_s") - 2.0).abs() < 0.01, "{}", run.json["duration_s"]);
     let text = fs::read_to_string(csv).unwrap();
     let rows = text.lines().skip(1).filter(|line| !line.starts_with('#'));
-    let replies = rows.map(|row| row.split(',').nth(3).unwrap().parse::<u64>().unwrap());
-    assert_eq!(replies.sum::<u64>(), run.number("/replies"), "{text}");
+    let responses = rows.map(|row| row.split(',').nth(3).unwrap().parse::<u64>().unwrap());
+    assert_eq!(responses.sum::<u64>(), run.number("/responses"), "{text}");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn an_interruption_reaches_every_process() {
         .unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     assert_eq!(line(&mut stdout), "connected\n");
-    // A third request on two connections: one of the first two was answered, and its reply has come.
+    // A third request on two connections: one of the first two was answered, and its response has come.
     wait_until(|| server.requests().len() > 2);
     drover_sys::process::ask_to_stop(&child).unwrap();
     let mut rest = Vec::new();
@@ -109,7 +109,7 @@ fn an_interruption_reaches_every_process() {
     let run = finish(output);
     assert_eq!(run.status, Some(1));
     assert!(run.stderr.contains("interrupted"), "{}", run.stderr);
-    assert!(run.number("/replies") > 0);
+    assert!(run.number("/responses") > 0);
     assert_eq!(run.number("/client/threads"), 2);
 }
 
@@ -148,7 +148,7 @@ fn results_of_several_generators_are_joined() {
     }
     let run = finish(drover(&["load", "--json", "-", "--merge", &a, &b]).output().unwrap());
     check_sums(&run.json);
-    assert_eq!((run.status, run.number("/replies")), (Some(0), 42));
+    assert_eq!((run.status, run.number("/responses")), (Some(0), 42));
     assert_eq!(run.json["target"], format!("{}/", server.url));
     run.assert_warned("windows-apart", None);
     // Of one result alone nothing changes but the command.
@@ -168,7 +168,7 @@ fn mistakes_name_the_flag_and_the_remedy() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
     fs::write(path, r#"{"schema": "drover.load/7"}"#).unwrap();
-    refused(&["load", "--merge", path], &["--merge", path, "drover.load/7", "drover.load/2"]);
+    refused(&["load", "--merge", path], &["--merge", path, "drover.load/7", "drover.load/3"]);
     fs::write(path, "{}").unwrap();
     refused(&["load", "--merge", path], &["--merge", "no result of drover load"]);
 }

@@ -35,7 +35,7 @@ fn one_faulty_entry_is_named_and_the_others_are_sent() {
         let run = load(
             &[&["--from-har", har, "--target", &server.url, "-n", "4", "-c", "2"], more].concat(),
         );
-        assert_eq!((run.status, run.number("/replies")), (Some(0), 4), "{}", run.stderr);
+        assert_eq!((run.status, run.number("/responses")), (Some(0), 4), "{}", run.stderr);
         run.assert_warned("entries-not-sent", 1);
     }
     assert_eq!(server.counts().into_keys().collect::<Vec<_>>(), ["GET /1", "GET /3"]);

@@ -135,12 +135,12 @@ pub(crate) fn check_sums(json: &Value) {
     let unsolicited = number(json, "/connections/unsolicited");
     let after_sending = sum(&json["errors"]) - failed - unsolicited;
     let requests = number(json, "/requests");
-    let replies = number(json, "/replies");
-    assert_eq!(requests, replies + after_sending + number(json, "/in_flight"), "{json}");
+    let responses = number(json, "/responses");
+    assert_eq!(requests, responses + after_sending + number(json, "/in_flight"), "{json}");
     // An interruption leaves attempts that are neither.
     let over = number(json, "/connections/opened") + failed;
     let attempted = number(json, "/connections/attempted");
     let interrupted = !warned(json, "interrupted").is_empty();
     assert!(attempted == over || (interrupted && attempted > over), "{json}");
-    assert_eq!(replies, sum(&json["status"]), "{json}");
+    assert_eq!(responses, sum(&json["status"]), "{json}");
 }

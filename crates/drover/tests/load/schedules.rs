@@ -4,12 +4,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::run::{check_sums, drover, finish, load};
-use crate::server::{Action, Server, reply};
+use crate::server::{Action, Server, response};
 
 #[test]
 fn a_schedule_is_kept_to_the_request() {
     for threads in ["1", "2"] {
-        let server = Server::always(Action::Reply(reply("200 OK", 1)));
+        let server = Server::always(Action::Response(response("200 OK", 1)));
         let arguments = ["-c", "50", "--rate", "400", "-d", "1s", "-t", threads];
         let run = load(&[&[&server.url()[..]], &arguments[..]].concat());
         assert_eq!(run.status, Some(0), "{}", run.stderr);
@@ -25,12 +25,12 @@ fn a_schedule_is_kept_to_the_request() {
 
 #[test]
 fn a_number_of_requests_ends_a_schedule() {
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     for arrivals in ["constant", "poisson"] {
         let arguments = ["-c", "10", "--rate", "1000", "-n", "123", "--arrivals", arrivals];
         let run = load(&[&[&server.url()[..]], &arguments[..]].concat());
         assert_eq!(run.status, Some(0), "{}", run.stderr);
-        assert_eq!(run.number("/replies"), 123);
+        assert_eq!(run.number("/responses"), 123);
         assert_eq!(run.number("/unsent"), 0);
     }
 }
@@ -39,7 +39,7 @@ fn a_number_of_requests_ends_a_schedule() {
 /// server says it is fast; whoever comes by the schedule waits almost the whole second.
 #[test]
 fn latency_counts_from_the_schedule_when_the_server_falls_behind() {
-    let late = Action::ReplyLate(Duration::from_millis(50), reply("200 OK", 1));
+    let late = Action::ResponseLate(Duration::from_millis(50), response("200 OK", 1));
     let server = Server::always(late);
     let run = load(&[&server.url(), "-c", "1", "--rate", "200", "-d", "1s"]);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
@@ -59,11 +59,11 @@ fn latency_counts_from_the_schedule_when_the_server_falls_behind() {
 #[test]
 fn a_stall_is_in_the_latencies_of_all_who_met_it() {
     let server = Server::start(|n| match n {
-        50 => Action::ReplyLate(Duration::from_millis(500), reply("200 OK", 1)),
-        _ => Action::Reply(reply("200 OK", 1)),
+        50 => Action::ResponseLate(Duration::from_millis(500), response("200 OK", 1)),
+        _ => Action::Response(response("200 OK", 1)),
     });
     let run = load(&[&server.url(), "-c", "1", "--rate", "200", "-n", "200"]);
-    assert_eq!(run.number("/replies"), 200);
+    assert_eq!(run.number("/responses"), 200);
     // 100 of the 200 were due during the stall, with 5 to 500 ms of it before them.
     assert!(run.float("/latency_us/p90") >= 350_000.0, "{}", run.json);
     assert!(run.float("/service_us/max") >= 500_000.0, "{}", run.json);
@@ -72,7 +72,7 @@ fn a_stall_is_in_the_latencies_of_all_who_met_it() {
 
 #[test]
 fn events_frame_the_window() {
-    let server = Server::always(Action::Reply(reply("200 OK", 1)));
+    let server = Server::always(Action::Response(response("200 OK", 1)));
     let arguments =
         ["load", "--events", "--json", "-", "-c", "5", "-t", "2", "-n", "10", &server.url()];
     let run = finish(drover(&arguments).output().unwrap());

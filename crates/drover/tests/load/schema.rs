@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::checker::check;
 use crate::run::load;
-use crate::server::{Action, Nobody, Server, reply};
+use crate::server::{Action, Nobody, Server, response};
 
-const SCHEMA: &str = include_str!("../../schemas/drover.load-2.schema.json");
+const SCHEMA: &str = include_str!("../../schemas/drover.load-3.schema.json");
 
 fn schema() -> Value {
     serde_json::from_str(SCHEMA).unwrap()
@@ -26,19 +26,19 @@ fn conforms(value: &Value) {
 
 #[test]
 fn results_of_every_kind_conform() {
-    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+    let server = Server::always(Action::Response(response("200 OK", 3)));
     let url = server.url();
     conforms(&load(&[&url, "-c", "2", "-n", "20"]).json);
     conforms(&load(&[&url, "-c", "2", "--rate", "50", "-d", "2s", "--idle", "1"]).json);
     conforms(&load(&[&url, "-c", "2", "-n", "4", "--expect-size", "4"]).json);
     conforms(&load(&[&Nobody::anywhere().url(), "-c", "2"]).json);
-    let not_http = Server::always(Action::Reply("SSH-2.0-x\r\n".to_string()));
+    let not_http = Server::always(Action::Response("SSH-2.0-x\r\n".to_string()));
     conforms(&load(&[&not_http.url(), "-c", "1", "-n", "2"]).json);
 }
 
 #[test]
 fn the_schema_refuses_what_it_does_not_describe() {
-    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+    let server = Server::always(Action::Response(response("200 OK", 3)));
     let good = load(&[&server.url(), "-c", "2", "-n", "20"]).json;
     let schema = schema();
     let refuses = |change: fn(&mut Value)| {
@@ -58,7 +58,7 @@ fn the_schema_refuses_what_it_does_not_describe() {
 
 #[test]
 fn the_fields_of_the_schema_are_those_of_the_result() {
-    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+    let server = Server::always(Action::Response(response("200 OK", 3)));
     let json = load(&[&server.url(), "-c", "1", "-n", "2"]).json;
     let names =
         |value: &Value| -> HashSet<String> { value.as_object().unwrap().keys().cloned().collect() };
@@ -86,8 +86,8 @@ fn every_code_of_a_warning_is_published() {
 }
 
 #[test]
-fn the_histogram_holds_every_reply() {
-    let server = Server::always(Action::Reply(reply("200 OK", 3)));
+fn the_histogram_holds_every_response() {
+    let server = Server::always(Action::Response(response("200 OK", 3)));
     let run = load(&[&server.url(), "-c", "2", "-n", "200", "-t", "2"]);
     let text = run.json["histogram"].as_str().unwrap();
     let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap();

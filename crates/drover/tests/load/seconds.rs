@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use crate::recorder::Recorder;
 use crate::run::{Run, Running, load};
-use crate::server::{Action, Nobody, Server, reply, wait};
+use crate::server::{Action, Nobody, Server, response, wait};
 
 /// The columns of a CSV file without its comments, by name.
 struct Table {
@@ -54,14 +54,14 @@ fn add_up(arguments: &[&str], lines: std::ops::RangeInclusive<usize>) {
     let table = Table::read(&csv);
     assert!(lines.contains(&table.rows.len()), "{csv}");
     assert_eq!(table.sum("requests"), run.number("/requests"), "{csv}");
-    assert_eq!(table.sum("replies"), run.number("/replies"), "{csv}");
+    assert_eq!(table.sum("responses"), run.number("/responses"), "{csv}");
     assert_eq!(table.sum("errors"), run.errors(), "{csv}");
     assert_eq!(table.sum("sent_bytes"), run.number("/bytes/sent"), "{csv}");
     let received = run.number("/bytes/head") + run.number("/bytes/body");
     assert_eq!(table.sum("received_bytes"), received, "{csv}");
     assert_eq!(table.sum("connections_opened"), run.number("/connections/opened"), "{csv}");
-    let replies = format!("# replies,{}\n", run.number("/replies"));
-    assert!(csv.contains(&replies), "{csv}");
+    let responses = format!("# responses,{}\n", run.number("/responses"));
+    assert!(csv.contains(&responses), "{csv}");
 
     let mut all = Histogram::<u64>::new(3).unwrap();
     for entry in IntervalLogIterator::new(&hdr) {
@@ -80,7 +80,7 @@ fn add_up(arguments: &[&str], lines: std::ops::RangeInclusive<usize>) {
             LogEntry::BaseTime(_) => panic!("there is none"),
         }
     }
-    assert_eq!(all.len(), run.number("/replies"));
+    assert_eq!(all.len(), run.number("/responses"));
     let p99 = all.value_at_quantile(0.99) as f64 / 1000.0;
     assert_eq!(p99, run.float("/latency_us/p99"));
 }
@@ -100,7 +100,8 @@ fn a_schedule_adds_up() {
 /// What comes after a stop is told in its own second, and the seconds of the stop are told as empty ones.
 #[test]
 fn every_second_has_a_row_of_its_own_after_a_stop() {
-    let server = Server::always(Action::ReplyLate(Duration::from_millis(1), reply("200 OK", 1)));
+    let server =
+        Server::always(Action::ResponseLate(Duration::from_millis(1), response("200 OK", 1)));
     let folder = tempfile::tempdir().unwrap();
     let csv = folder.path().join("csv");
     let url = server.url();
@@ -115,10 +116,11 @@ fn every_second_has_a_row_of_its_own_after_a_stop() {
         let run = running.finish();
         let text = fs::read_to_string(&csv).unwrap();
         let table = Table::read(&text);
-        let replies: Vec<u64> = table.column("replies").map(|cell| cell.parse().unwrap()).collect();
+        let responses: Vec<u64> =
+            table.column("responses").map(|cell| cell.parse().unwrap()).collect();
         let series: Vec<u64> =
-            serde_json::from_value(run.json["reply_rate"]["series"].clone()).unwrap();
-        assert_eq!(replies[..4], series, "{more:?}: {text}");
+            serde_json::from_value(run.json["response_rate"]["series"].clone()).unwrap();
+        assert_eq!(responses[..4], series, "{more:?}: {text}");
         assert!(more.contains(&"--processes") || series.contains(&0), "{more:?}: {text}");
     }
 }

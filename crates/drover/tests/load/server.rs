@@ -18,26 +18,26 @@ use rustix::net::{self, AddressFamily, SocketType};
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Sends these bytes.
-    Reply(String),
+    Response(String),
     /// Sends them and closes.
-    ReplyAndClose(String),
+    ResponseAndClose(String),
     /// Sends them, and the end of the stream with the last of them: no client sees the one without the
     /// other.
-    ReplyAndEnd(String),
+    ResponseAndEnd(String),
     /// Sends them after a while.
-    ReplyLate(Duration, String),
+    ResponseLate(Duration, String),
     /// Sends one piece, and each further one after a while.
     Drip(Duration, Vec<String>),
     /// Sends these bytes and resets the connection.
-    ReplyAndReset(String),
+    ResponseAndReset(String),
     /// Resets the connection.
     Reset,
     /// Never answers.
     Ignore,
 }
 
-/// A reply with a body of `length` bytes.
-pub(crate) fn reply(status: &str, length: usize) -> String {
+/// A response with a body of `length` bytes.
+pub(crate) fn response(status: &str, length: usize) -> String {
     let body = "x".repeat(length);
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}")
 }
@@ -234,7 +234,7 @@ fn serve(
         let action = script(number);
         let bytes = read_request(&mut input)?;
         counts.request_bytes.fetch_add(bytes, Ordering::SeqCst);
-        if let Action::ReplyLate(after, _) = &action {
+        if let Action::ResponseLate(after, _) = &action {
             wait((arrived + *after).saturating_duration_since(Instant::now()));
         }
         let answered = (!matches!(action, Action::Reset | Action::Ignore)).then(Instant::now);
@@ -249,21 +249,21 @@ fn serve(
 /// Does what the script says. `None`: the connection ends.
 fn act(mut stream: &TcpStream, action: Action) -> Option<()> {
     match action {
-        Action::Reply(bytes) | Action::ReplyLate(_, bytes) => {
+        Action::Response(bytes) | Action::ResponseLate(_, bytes) => {
             stream.write_all(bytes.as_bytes()).ok()
         }
-        Action::ReplyAndClose(bytes) => {
+        Action::ResponseAndClose(bytes) => {
             stream.write_all(bytes.as_bytes()).ok()?;
             None
         }
-        Action::ReplyAndEnd(bytes) => {
+        Action::ResponseAndEnd(bytes) => {
             // What is held back goes with the end (tcp(7), TCP_CORK).
             net::sockopt::set_tcp_cork(stream, true).ok()?;
             stream.write_all(bytes.as_bytes()).ok()?;
             stream.shutdown(Shutdown::Write).ok()?;
             None
         }
-        Action::ReplyAndReset(bytes) => {
+        Action::ResponseAndReset(bytes) => {
             stream.write_all(bytes.as_bytes()).ok()?;
             reset_with_the_close(stream)
         }

@@ -4,10 +4,10 @@
 use std::net::{TcpListener, TcpStream};
 
 use crate::run::load;
-use crate::server::{Action, Server, reply};
+use crate::server::{Action, Server, response};
 
 fn answering() -> Server {
-    Server::always(Action::Reply(reply("200 OK", 1)))
+    Server::always(Action::Response(response("200 OK", 1)))
 }
 
 /// httperf's `--rate 100 --num-conns 20 --num-calls 3`.
@@ -18,7 +18,7 @@ fn connections_at_a_rate_make_their_calls_and_close() {
         let arguments = ["--connection-rate", "100", "--calls-per-connection", "3", "-n", "61"];
         let run = load(&[&[&server.url()[..], "-t", threads], &arguments[..]].concat());
         assert_eq!(run.status, Some(0), "{}", run.stderr);
-        assert_eq!(run.number("/replies"), 61, "{}", run.json);
+        assert_eq!(run.number("/responses"), 61, "{}", run.json);
         assert_eq!(server.requests(), 61);
         // Twenty of three calls, and one that the number of requests cuts short.
         assert_eq!(run.number("/connections/opened"), 21);
@@ -38,14 +38,14 @@ fn sessions_rest_between_their_bursts() {
     let arguments = ["--connection-rate", "200", "-n", "60"];
     let run = load(&[&[&server.url()[..]], &session[..], &arguments[..]].concat());
     assert_eq!(run.status, Some(0), "{}", run.stderr);
-    assert_eq!(run.number("/replies"), 60);
+    assert_eq!(run.number("/responses"), 60);
     assert_eq!(run.number("/connections/opened"), 10);
     // The last begins after 45 ms, and rests once.
     assert!(run.float("/duration_s") >= 0.065, "{}", run.json);
 
     // In a closed loop they follow each other, here five on each of two connections.
     let run = load(&[&[&server.url()[..]], &session[..], &["-c", "2", "-n", "60"]].concat());
-    assert_eq!(run.number("/replies"), 60);
+    assert_eq!(run.number("/responses"), 60);
     // One more if the last session of each is cut short.
     assert!([10, 11].contains(&run.number("/connections/opened")), "{}", run.json);
     run.assert_null("/unsent");
@@ -58,7 +58,7 @@ fn the_last_rest_is_not_waited_for() {
     for more in [&[][..], &["--connection-rate", "500", "--calls-per-connection", "1"]] {
         let arguments = ["-c", "4", "-n", "4", "--think-time", "1h"];
         let run = load(&[&[&server.url()[..]], &arguments[..], more].concat());
-        assert_eq!((run.status, run.number("/replies")), (Some(0), 4), "{}", run.stderr);
+        assert_eq!((run.status, run.number("/responses")), (Some(0), 4), "{}", run.stderr);
     }
 }
 
@@ -77,10 +77,10 @@ fn sessions_end_with_the_window() {
 #[test]
 fn a_session_that_the_server_ends_leaves_its_calls_unsent() {
     let server = Server::start(|n| match n % 4 {
-        3 => Action::ReplyAndClose(
+        3 => Action::ResponseAndClose(
             "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_string(),
         ),
-        _ => Action::Reply(reply("200 OK", 1)),
+        _ => Action::Response(response("200 OK", 1)),
     });
     // One after the other: each gets four of its ten calls.
     let arguments = ["--connection-rate", "1000", "--calls-per-connection", "10", "-n", "50"];
@@ -121,11 +121,12 @@ fn sessions_that_cannot_connect_in_time_leave_their_calls_unsent() {
 #[test]
 fn pipelined_requests_are_all_accounted_for() {
     for pace in [&[][..], &["--rate", "5000"], &["--connection-rate", "900"]] {
-        let server = Server::start(|n| Action::Reply(reply("200 OK", (n % 7 * 999) as usize)));
+        let server =
+            Server::start(|n| Action::Response(response("200 OK", (n % 7 * 999) as usize)));
         let arguments = ["-c", "3", "-n", "203", "--pipeline", "8", "--calls-per-connection", "30"];
         let run = load(&[&[&server.url()[..]], &arguments[..], pace].concat());
         assert_eq!(run.status, Some(0), "{}", run.stderr);
-        assert_eq!(run.number("/replies"), 203, "{}", run.json);
+        assert_eq!(run.number("/responses"), 203, "{}", run.json);
         assert_eq!((server.requests(), run.errors()), (203, 0));
         assert_eq!(run.number("/bytes/sent"), server.request_bytes());
         assert_eq!(run.number("/bytes/body"), (0..203).map(|n| n % 7 * 999).sum::<u64>());
@@ -138,27 +139,27 @@ fn pipelined_requests_behind_a_failure_fail_with_it() {
     // Only what is never answered is waited for until its time is up.
     let (usual, short) = ("1m", "300ms");
     for (last, class, timeout) in [
-        (Action::ReplyAndClose(String::new()), "truncated", usual),
+        (Action::ResponseAndClose(String::new()), "truncated", usual),
         (
-            Action::ReplyAndClose(
+            Action::ResponseAndClose(
                 "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".to_string(),
             ),
             "truncated",
             usual,
         ),
         (Action::Ignore, "client_timeout", short),
-        (Action::Reply("SSH-2.0-x\r\n".to_string()), "protocol", usual),
+        (Action::Response("SSH-2.0-x\r\n".to_string()), "protocol", usual),
     ] {
         let server = Server::start(move |n| match n {
             2 => last.clone(),
-            _ => Action::Reply(reply("200 OK", 5)),
+            _ => Action::Response(response("200 OK", 5)),
         });
         let arguments = ["-c", "1", "-n", "10", "--pipeline", "5", "--timeout", timeout];
         let run = load(&[&[&server.url()[..]], &arguments[..]].concat());
         assert_eq!(run.number("/requests"), 10);
         assert_eq!(run.errors(), run.number(&format!("/errors/{class}")), "{}", run.json);
         assert!(run.errors() >= 1, "{}", run.json);
-        assert_eq!(run.number("/replies") + run.errors(), 10);
+        assert_eq!(run.number("/responses") + run.errors(), 10);
     }
 }
 
@@ -180,7 +181,7 @@ fn every_connection_calls_once_per_period() {
     let run = load(&[&server.url(), "-c", "40", "--every", "200ms", "-n", "120"]);
     assert_eq!(run.status, Some(0), "{}", run.stderr);
     assert_eq!(run.float("/offered_rate"), 200.0);
-    assert_eq!(run.number("/replies"), 120);
+    assert_eq!(run.number("/responses"), 120);
     assert_eq!(run.number("/connections/reused"), 80);
 }
 
@@ -192,7 +193,7 @@ fn slow_readers_take_their_time() {
             drover_testing::skip!("{mechanism}: {reason}");
             continue;
         }
-        let server = Server::always(Action::Reply(reply("200 OK", 50_000)));
+        let server = Server::always(Action::Response(response("200 OK", 50_000)));
         for more in [&[][..], &["--verify"]] {
             let arguments =
                 ["-c", "3", "-n", "6", "--read-rate", "200000", "--dispatch", mechanism];
@@ -208,7 +209,7 @@ fn slow_readers_take_their_time() {
 
 #[test]
 fn a_slow_reader_beyond_its_time_is_a_client_timeout() {
-    let server = Server::always(Action::Reply(reply("200 OK", 50_000)));
+    let server = Server::always(Action::Response(response("200 OK", 50_000)));
     let arguments = ["-c", "2", "-n", "2", "--read-rate", "10000", "--timeout", "200ms"];
     let run = load(&[&[&server.url()[..]], &arguments[..]].concat());
     assert_eq!(run.number("/errors/client_timeout"), 2, "{}", run.json);
@@ -218,5 +219,5 @@ fn a_slow_reader_beyond_its_time_is_a_client_timeout() {
 fn pinned_threads_do_the_same_work() {
     let server = answering();
     let run = load(&[&server.url(), "-c", "2", "-n", "20", "--pin"]);
-    assert_eq!((run.status, run.number("/replies")), (Some(0), 20), "{}", run.stderr);
+    assert_eq!((run.status, run.number("/responses")), (Some(0), 20), "{}", run.stderr);
 }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::run::load;
-use crate::server::{Action, Request, Server, reply};
+use crate::server::{Action, Request, Server, response};
 
 /// How a server answers: each request after `delay`, and for the first `stall` of each `period`
 /// but the first not at all.
@@ -21,7 +21,7 @@ struct Habit {
 }
 
 impl Habit {
-    /// How long a request waits for its reply that arrives at `time` after the first.
+    /// How long a request waits for its response that arrives at `time` after the first.
     fn wait(self, time: Duration) -> Duration {
         let periods = (time.as_nanos() / self.period.as_nanos()) as u32;
         let into = time - self.period * periods;
@@ -34,7 +34,7 @@ impl Habit {
         Server::start(move |_| {
             let now = Instant::now();
             let time = now.saturating_duration_since(*first.get_or_init(|| now));
-            Action::ReplyLate(self.wait(time), reply("200 OK", 1))
+            Action::ResponseLate(self.wait(time), response("200 OK", 1))
         })
     }
 }
@@ -69,7 +69,7 @@ fn is_true(habit: Habit, rate: u32, requests: u32, connections: u32) {
         let server = habit.server();
         let run = load(&[&server.url(), "--rate", &r, "-n", &n, "-c", &c]);
         let (log, _) = server.log();
-        assert_eq!((run.number("/replies"), log.len()), (requests.into(), requests as usize));
+        assert_eq!((run.number("/responses"), log.len()), (requests.into(), requests as usize));
         let happened = happened(log, rate.into());
         let said = QUANTILES.map(|(name, _)| run.float(&format!("/latency_us/{name}")));
         println!(

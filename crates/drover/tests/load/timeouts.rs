@@ -1,5 +1,5 @@
 //! Time-outs that the scripted server keeps. Its threads need the processor as the generator's do: on a machine that is busy, or
-//! emulated, a reply may come later than the time-out, and then the generator's account and the server's log are both right and differ.
+//! emulated, a response may come later than the time-out, and then the generator's account and the server's log are both right and differ.
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::faults::{interrupt_and_agree, run_and_agree, run_with_faults, strict};
 use crate::run::{Run, Running, check_sums, drover, finish};
-use crate::server::{Action, Server, reply};
+use crate::server::{Action, Server, response};
 use crate::truth::{Account, FAULTS};
 
 /// The histogram at `path`; empty if there is none.
@@ -36,11 +36,11 @@ fn times(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
 #[track_caller]
 fn histograms_are_complete(run: &Run) {
     let len = |path| histogram(&run.json, path).len();
-    let (replies, opened) = (run.number("/replies"), run.number("/connections/opened"));
+    let (responses, opened) = (run.number("/responses"), run.number("/connections/opened"));
     for path in ["/histogram", "/histograms/service", "/histograms/first_byte"] {
-        assert_eq!(len(path), replies, "{path}");
+        assert_eq!(len(path), responses, "{path}");
     }
-    assert_eq!((len("/histograms/transfer"), len("/histograms/connect")), (replies, opened));
+    assert_eq!((len("/histograms/transfer"), len("/histograms/connect")), (responses, opened));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn one_of_three(signal: Signal) -> (Run, Server) {
         if number >= 60 {
             sent.wait();
         }
-        Action::ReplyLate(Duration::from_millis(10), reply("200 OK", 1))
+        Action::ResponseLate(Duration::from_millis(10), response("200 OK", 1))
     });
     let running = Running::start(&[&server.url(), "--processes", "3", "-c", "3", "-n", "300"]);
     server.wait_for_requests(63);
@@ -127,7 +127,7 @@ fn a_process_that_dies_is_missed_and_the_others_do_their_part() {
     for text in [&run.stderr, &said] {
         assert!(text.contains("process 1 ended without a result (signal: 9"), "{text}");
     }
-    assert_eq!((run.number("/requests"), run.number("/replies")), (200, 200), "{}", run.json);
+    assert_eq!((run.number("/requests"), run.number("/responses")), (200, 200), "{}", run.json);
     assert_eq!((run.number("/connections/opened"), run.number("/client/threads")), (2, 2));
     histograms_are_complete(&run);
     let (log, connections) = server.log();
@@ -143,7 +143,7 @@ fn a_process_that_is_interrupted_brings_what_it_has_counted() {
     run.assert_warned("interrupted", None);
     let (log, _) = server.log();
     assert_eq!(run.number("/requests"), log.len() as u64);
-    assert_eq!(run.number("/replies") + run.number("/in_flight"), log.len() as u64);
+    assert_eq!(run.number("/responses") + run.number("/in_flight"), log.len() as u64);
     assert!((201..300).contains(&log.len()), "{}", log.len());
     histograms_are_complete(&run);
 }

@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use crate::run::Run;
-use crate::server::{Action, Request, Server, reply};
+use crate::server::{Action, Request, Server, response};
 
 /// The length of a whole body; what `--expect-size` is told.
 pub(crate) const BODY: usize = 100;
@@ -16,7 +16,7 @@ pub(crate) const BODY: usize = 100;
 /// What a server can do wrong, and what it can do right in an unusual way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A whole reply.
+    /// A whole response.
     None,
     /// A whole one that says that the service is unavailable.
     Unavailable,
@@ -32,7 +32,7 @@ pub(crate) enum Fault {
     CutHead,
     /// A close in the middle of the body.
     CutBody,
-    /// A reset in place of the reply.
+    /// A reset in place of the response.
     Reset,
     /// A reset in the middle of the body.
     ResetBody,
@@ -60,7 +60,7 @@ pub(crate) const FAULTS: [Fault; 12] = [
 /// Bytes of a body that is cut.
 const CUT: usize = 40;
 
-/// What becomes of a request: a reply with a status, or an error of a class.
+/// What becomes of a request: a response with a status, or an error of a class.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Status(&'static str),
@@ -70,12 +70,12 @@ enum End {
 impl Fault {
     /// What the server does.
     pub(crate) fn action(self) -> Action {
-        let whole = reply("200 OK", BODY);
+        let whole = response("200 OK", BODY);
         let head = whole.len() - BODY;
         match self {
-            Fault::None => Action::Reply(whole),
-            Fault::Unavailable => Action::Reply(reply("503 Service Unavailable", BODY)),
-            Fault::Close => Action::ReplyAndClose(closing()),
+            Fault::None => Action::Response(whole),
+            Fault::Unavailable => Action::Response(response("503 Service Unavailable", BODY)),
+            Fault::Close => Action::ResponseAndClose(closing()),
             Fault::Dripped => {
                 let cuts = [0, head / 2, head + 1, head + CUT, whole.len()];
                 let pieces = cuts.windows(2).map(|cut| whole[cut[0]..cut[1]].to_string());
@@ -83,14 +83,14 @@ impl Fault {
             }
             Fault::WrongByte => {
                 let (right, wrong) = whole.split_at(head + CUT);
-                Action::Reply(format!("{right}y{}", &wrong[1..]))
+                Action::Response(format!("{right}y{}", &wrong[1..]))
             }
-            Fault::Short => Action::Reply(reply("200 OK", CUT)),
-            Fault::CutHead => Action::ReplyAndClose(whole[..head / 2].to_string()),
-            Fault::CutBody => Action::ReplyAndClose(whole[..head + CUT].to_string()),
+            Fault::Short => Action::Response(response("200 OK", CUT)),
+            Fault::CutHead => Action::ResponseAndClose(whole[..head / 2].to_string()),
+            Fault::CutBody => Action::ResponseAndClose(whole[..head + CUT].to_string()),
             Fault::Reset => Action::Reset,
-            Fault::ResetBody => Action::ReplyAndReset(whole[..head + CUT].to_string()),
-            Fault::Noise => Action::Reply("SSH-2.0-OpenSSH\r\n".to_string()),
+            Fault::ResetBody => Action::ResponseAndReset(whole[..head + CUT].to_string()),
+            Fault::Noise => Action::Response("SSH-2.0-OpenSSH\r\n".to_string()),
             Fault::Silence => Action::Ignore,
         }
     }
@@ -111,7 +111,7 @@ impl Fault {
 
     /// The bytes of the head, if it comes whole, and of the body.
     fn bytes(self) -> (u64, u64) {
-        let whole = (reply("200 OK", BODY).len() - BODY) as u64;
+        let whole = (response("200 OK", BODY).len() - BODY) as u64;
         match self {
             Fault::None | Fault::Dripped | Fault::WrongByte => (whole, BODY as u64),
             Fault::Unavailable => (whole + "Service Unavailable".len() as u64 - 2, BODY as u64),
@@ -125,7 +125,7 @@ impl Fault {
 }
 
 fn closing() -> String {
-    reply("200 OK", BODY).replacen("\r\n", "\r\nConnection: close\r\n", 1)
+    response("200 OK", BODY).replacen("\r\n", "\r\nConnection: close\r\n", 1)
 }
 
 /// Which fault request `number` meets: one of `faults`, drawn with a seed.

@@ -35,7 +35,7 @@ fn a_file_of_urls_is_gone_through_once_by_all_connections() {
     let list = file(&list);
     let list = list.path().to_str().unwrap();
     let run = load(&["--urls", list, "--target", &server.url, "-c", "7", "-n", "200", "-t", "2"]);
-    assert_eq!(run.number("/replies"), 200);
+    assert_eq!(run.number("/responses"), 200);
     let counts = server.counts();
     assert_eq!((counts.len(), counts.values().max()), (200, Some(&1)));
     assert!(run.json["target"].as_str().unwrap().ends_with("/9 and 190 more"));
@@ -143,7 +143,7 @@ fn short_forms_are_understood() {
     run.assert_warned("threads-unused", 2);
     assert_eq!(server.counts(), counts(&[("PUT /x", 4)]));
     let run = load(&[authority, "-n", "6", "-c", "3", "-t", "2", "--processes", "2"]);
-    assert_eq!((run.number("/replies"), run.number("/client/threads")), (6, 2));
+    assert_eq!((run.number("/responses"), run.number("/client/threads")), (6, 2));
 }
 
 /// As browsers and curl take them.
@@ -192,7 +192,7 @@ fn a_unix_socket_is_loaded_like_a_port() {
     let path = path.to_str().unwrap();
     for how in [&["-c", "4"][..], &["-c", "4", "--calls-per-connection", "2"]] {
         let run = load(&[&[&server.url[..], "--unix", path, "-n", "40"], how].concat());
-        assert_eq!((run.status, run.number("/replies")), (Some(0), 40));
+        assert_eq!((run.status, run.number("/responses")), (Some(0), 40));
     }
     assert_eq!(server.counts(), counts(&[("GET /", 80)]));
     assert_eq!(server.requests()[0].fields, ["Host: unix.test"]);
@@ -231,7 +231,7 @@ fn a_hundred_thousand_urls_are_no_trouble() {
         "-c",
         "2",
     ]);
-    assert_eq!(run.number("/replies"), 300);
+    assert_eq!(run.number("/responses"), 300);
     // Of 300 among 100,000 hardly any two are the same.
     assert!(server.counts().len() > 290);
 }

@@ -56,7 +56,7 @@ fn many_at_once_are_all_answered() {
                 client.send(request("GET", "/a", &[]));
             }
             for client in &mut clients {
-                client.reply().is(200);
+                client.response().is(200);
             }
         }
     });
@@ -67,12 +67,13 @@ fn many_at_once_are_all_answered() {
 fn connections_beyond_the_limit_of_descriptors_wait_their_turn() {
     for flags in [&[][..], &["--processes"]] {
         on_every_choice(flags, |flags| {
-            let command = starved(48, &[&["--reply-size", "5"], flags].concat());
+            let command = starved(48, &[&["--response-size", "5"], flags].concat());
             let server = Server::start(command, 1);
             let clients = server.clients_that_have_asked(120, |_| "/".to_owned());
             // Each that is answered goes, in whatever order, and makes room for one that waits.
             std::thread::scope(|scope| {
-                let take = |mut client: Client| scope.spawn(move || drop(client.reply().is(200)));
+                let take =
+                    |mut client: Client| scope.spawn(move || drop(client.response().is(200)));
                 // They are joined: glibc still reads the memory of a thread that it detaches, which the thread's end may
                 // have taken away.
                 let threads: Vec<_> = clients.into_iter().map(take).collect();
@@ -110,7 +111,7 @@ fn a_worker_that_becomes_full_while_it_waits_has_another_one_woken() {
     for strategy in accept::ALL.iter().filter(|it| it.needs.contains(Features::EXCLUSIVE)) {
         for mechanism in mechanisms::ALL.iter().filter(|it| usable(strategy, it).is_ok()) {
             println!("{} on {}", strategy.name, mechanism.name);
-            let flags = ["serve", "--reply-size", "5", "--processes", "--workers", "2"];
+            let flags = ["serve", "--response-size", "5", "--processes", "--workers", "2"];
             let chosen = ["--accept", strategy.name, "--dispatch", mechanism.name];
             let listen = ["--listen", "127.0.0.1:0"];
             let most = ["--max-connections", "8", "--header-timeout", "0", "--defer-accept", "off"];
@@ -200,7 +201,7 @@ fn a_stop_answers_what_is_queued(flags: &[&str]) {
         server.terminate();
         for mut client in clients {
             // A worker that has not heard of the stop yet waits for another request, as long as there is grace.
-            if client.reply().is(200).field("Connection") == Some("close") {
+            if client.response().is(200).field("Connection") == Some("close") {
                 client.expect_end();
             }
         }

@@ -63,7 +63,7 @@ fn requests_of_two_thousand_kept_connections_are_logged_as_they_were_counted_on_
                         load.arg(format!("http://{}/a", server.address())).output().unwrap();
                     told = serde_json::from_slice(&output.stdout).unwrap();
                 });
-            let counts = ["/requests", "/replies", "/status/200", "/connections/opened"];
+            let counts = ["/requests", "/responses", "/status/200", "/connections/opened"];
             let counts = counts.map(|path| told.pointer(path).and_then(Value::as_u64));
             let all = Some(2 * CONNECTIONS);
             assert_eq!(counts, [all, all, all, Some(CONNECTIONS)], "{flags:?}: {told}");
@@ -90,12 +90,12 @@ fn every_response_has_a_line_in_the_order_of_its_connection_on_every_mechanism()
             }
             client.send(request("GET", "/a", &[]).repeat(3));
             for _ in 0..3 {
-                client.reply().is(200);
+                client.response().is(200);
             }
             client.ask("/long", &["Range: bytes=0-0,200000-250000"]).is(206);
             client.ask("/nothing?x", &["User-Agent: test", "Referer: http://e/"]).is(404);
             client.send("NO\x01SENSE\r\n\r\n");
-            client.reply().is(400);
+            client.response().is(400);
         });
         let lines = lines_of(&text);
         let told: Vec<String> = lines
@@ -165,7 +165,7 @@ fn a_response_that_was_cut_is_not_whole() {
         let text = logged(&site, &flags, |server| {
             let mut client = server.connect();
             client.send(request("GET", "/huge", &[]));
-            assert_eq!(client.reply_head().status, 200);
+            assert_eq!(client.response_head().status, 200);
             drop(client);
         });
         let lines = lines_of(&text);
@@ -247,10 +247,10 @@ fn lines_tell_how_long_a_head_took_and_when_the_first_byte_left_on_every_mechani
         let text = logged(&site, &[&flags[..], &["--log-format", form]].concat(), |server| {
             let mut client = server.connect();
             client.send([&request, part].concat());
-            client.reply().is(200);
+            client.response().is(200);
             server.get("/a").is(200);
             client.send(rest);
-            client.reply().is(200);
+            client.response().is(200);
             client.get("/huge").is(200);
         });
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
@@ -311,7 +311,7 @@ fn a_client_cannot_write_lines_of_its_own() {
         client.ask("/a?", &["User-Agent: a\tb\u{e9}\u{9b}31m\\\""]);
         let mut client = server.connect();
         client.send("GET /\x1b[31m HTTP/1.1\r\n127.0.0.1 - forged\r\n\r\n");
-        client.reply().is(400);
+        client.response().is(400);
     });
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.bytes().all(|byte| byte == b'\n' || (0x20..0x7f).contains(&byte)), "{text:?}");

@@ -163,18 +163,18 @@ fn a_restart_loses_no_connection() {
     let mut early = Client::connect(address);
     early.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
     let _server = start().unwrap();
-    assert_eq!(early.reply().is(200).text(), "hello");
+    assert_eq!(early.response().is(200).text(), "hello");
 }
 
 #[test]
 fn sockets_for_another_process_are_left_alone_and_bad_ones_are_told() {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1"]);
+    command.args(["serve", "--response-size", "1"]);
     command.env("LISTEN_PID", "1").env("LISTEN_FDS", "1");
     Server::start(command, 1).get("/").is(200);
 
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let flags = ["--reply-size", "1", "--accept", "reuseport", "--workers", "2"];
+    let flags = ["--response-size", "1", "--accept", "reuseport", "--workers", "2"];
     let Some(command) = activated(&[&socket], &flags) else {
         return drover_testing::skip!("bash is not installed");
     };
@@ -185,7 +185,7 @@ fn sockets_for_another_process_are_left_alone_and_bad_ones_are_told() {
     // More than there are: what the server has opened itself is none of them.
     let mut command = Command::new("bash");
     let script = "exec 3</dev/null; export LISTEN_PID=$$ LISTEN_FDS=99999; \
-                  exec \"$0\" serve --reply-size 1 --listen 127.0.0.1:0";
+                  exec \"$0\" serve --response-size 1 --listen 127.0.0.1:0";
     command.args(["-c", script, env!("CARGO_BIN_EXE_drover")]);
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -195,7 +195,7 @@ fn sockets_for_another_process_are_left_alone_and_bad_ones_are_told() {
 
     let mut command = Command::new("bash");
     let script =
-        "exec 3</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" serve --reply-size 1";
+        "exec 3</dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" serve --response-size 1";
     command.args(["-c", script, env!("CARGO_BIN_EXE_drover")]);
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);

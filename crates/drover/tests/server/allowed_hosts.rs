@@ -41,12 +41,12 @@ fn only_allowed_hosts_are_served(server: &Server, label: &str) {
     for target in ["/small", "/small", "/large"] {
         for host in ALLOWED {
             client.send(request_to(host, target, ""));
-            assert!(!client.reply().is(200).body.is_empty(), "{label}: {host}");
+            assert!(!client.response().is(200).body.is_empty(), "{label}: {host}");
         }
         for host in REFUSED {
             client.send(request_to(host, target, ""));
             let text = "421 Misdirected Request: this host is not served here\n";
-            assert_eq!(client.reply().is(421).text(), text, "{label}: {host}");
+            assert_eq!(client.response().is(421).text(), text, "{label}: {host}");
         }
     }
     // All at once: the host is of the request, and not of the connection.
@@ -60,21 +60,21 @@ fn only_allowed_hosts_are_served(server: &Server, label: &str) {
             .collect::<String>(),
     );
     for _ in 0..2 * ALLOWED.len() {
-        client.reply().is(200);
-        client.reply().is(421);
+        client.response().is(200);
+        client.response().is(421);
     }
     for method in ["POST", "OPTIONS", "BREW"] {
         client.send(request_to("rebind.test", "/small", "").replacen("GET", method, 1));
-        client.reply().is(421);
+        client.response().is(421);
     }
     // An absolute target wins (RFC 9112 section 3.2.2).
     client.send(request_to("rebind.test", "http://example.org/small", ""));
-    client.reply().is(200);
+    client.response().is(200);
     client.send(request_to("example.org", "http://rebind.test/small", ""));
-    client.reply().is(421);
+    client.response().is(421);
     // Browsers always name a host.
     client.send("GET /small HTTP/1.0\r\n\r\n");
-    client.reply().is(200);
+    client.response().is(200);
 }
 
 const FLAGS: [&str; 2] = ["--allowed-hosts", "example.org,*.example.net"];
@@ -115,10 +115,10 @@ fn hosts_with_a_site_of_their_own_have_that() {
         ("127.0.0.1", "small"),
     ] {
         client.send(request_to(host, "/small", ""));
-        assert_eq!(client.reply().is(200).text(), text, "{host}");
+        assert_eq!(client.response().is(200).text(), text, "{host}");
     }
     client.send(request_to("rebind.test", "/small", ""));
-    client.reply().is(421);
+    client.response().is(421);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_reload_changes_the_hosts() {
                     |(host, status)| {
                         let mut client = configured.server.connect();
                         client.send(request_to(host, "/small", ""));
-                        client.reply().status == status
+                        client.response().status == status
                     },
                 )
             });

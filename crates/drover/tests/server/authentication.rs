@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 
 use crate::harness::{
-    Client, PATIENCE, Reply, Server, Site, drover, on_every_mechanism, request, signal,
+    Client, PATIENCE, Response, Server, Site, drover, on_every_mechanism, request, signal,
     usable_backends,
 };
 
@@ -75,13 +75,13 @@ pub(crate) fn site() -> Site {
     site
 }
 
-fn is_refused(reply: Reply) -> Reply {
+fn is_refused(response: Response) -> Response {
     let challenge = "Basic realm=\"restricted\", charset=\"UTF-8\"";
-    assert_eq!(reply.field("WWW-Authenticate"), Some(challenge), "{:?}", reply.lines);
+    assert_eq!(response.field("WWW-Authenticate"), Some(challenge), "{:?}", response.lines);
     for field in ["ETag", "Last-Modified", "Location"] {
-        assert_eq!(reply.field(field), None);
+        assert_eq!(response.field(field), None);
     }
-    reply.is(401)
+    response.is(401)
 }
 
 fn only_users_are_served(server: &Server) {
@@ -105,26 +105,26 @@ fn only_users_are_served(server: &Server) {
             is_refused(client.ask("/", &[&wrong]));
         }
         for right in [&ann, &cy, &ann.replace("Basic ", "basic  ")] {
-            let reply = client.ask("/", &[right]).is(200);
-            assert_eq!((reply.text(), reply.field("WWW-Authenticate")), ("index", None));
-            assert_eq!(reply.field("Cache-Control"), Some("private"));
+            let response = client.ask("/", &[right]).is(200);
+            assert_eq!((response.text(), response.field("WWW-Authenticate")), ("index", None));
+            assert_eq!(response.field("Cache-Control"), Some("private"));
             let public = client.ask("/public", &[right]).is(200);
             assert_eq!(public.field("Cache-Control"), Some("no-cache"));
             assert_eq!(client.ask("/200000", &[right]).is(200).body, vec![b'x'; 200_000]);
             client.ask("/none", &[right]).is(404);
-            let tag = format!("If-None-Match: {}", reply.field("ETag").unwrap());
+            let tag = format!("If-None-Match: {}", response.field("ETag").unwrap());
             client.ask("/", &[right, &tag]).is(304);
         }
     }
     client.send(request("POST", "/", &[&ann]));
-    client.reply().is(405);
+    client.response().is(405);
     client.send(request("OPTIONS", "/", &[]));
-    client.reply_head().is(204);
+    client.response_head().is(204);
     let new = as_user("b o\"b", "x");
     let several = [Some(&*ann), None, Some(&new), None, Some(&new), Some(&ann)];
     client
         .send(several.iter().map(|user| request("GET", "/", user.as_slice())).collect::<String>());
-    assert_eq!([(); 6].map(|()| client.reply().status), [200, 401, 200, 401, 200, 200]);
+    assert_eq!([(); 6].map(|()| client.response().status), [200, 401, 200, 401, 200, 200]);
 }
 
 const PUBLIC: [&str; 2] = ["--cache-control", "/public no-cache"];
@@ -164,7 +164,7 @@ fn who_comes_at_once_with_one_password_is_served_at_once() {
         }
         for (number, client) in clients.iter_mut().enumerate() {
             let (status, text) = [(200, "index"), (401, "who are you?")][number % 2];
-            assert_eq!(client.reply().is(status).text(), text);
+            assert_eq!(client.response().is(status).text(), text);
         }
     });
 }
@@ -178,7 +178,7 @@ fn one_body_is_for_users_too() {
 }
 
 /// Sends requests with other wrong passwords, each on a connection of its own, until one is turned away; the others wait.
-fn until_turned_away(server: &Server, waiting: &mut Vec<Client>) -> Reply {
+fn until_turned_away(server: &Server, waiting: &mut Vec<Client>) -> Response {
     loop {
         let mut client = server.connect();
         let wrong = as_user("slow", &waiting.len().to_string());
@@ -191,10 +191,10 @@ fn until_turned_away(server: &Server, waiting: &mut Vec<Client>) -> Reply {
         let is_answered = client.stream().peek(&mut [0]).is_ok();
         client.stream().set_nonblocking(false).unwrap();
         if is_answered {
-            return client.reply();
+            return client.response();
         }
         waiting.push(client);
-        assert!(waiting.len() <= WAITING_MOST, "{:?}", waiting.last_mut().map(Client::reply));
+        assert!(waiting.len() <= WAITING_MOST, "{:?}", waiting.last_mut().map(Client::response));
     }
 }
 
@@ -236,9 +236,9 @@ fn the_log_names_nobody_for_the_request_of_another_on_every_mechanism() {
         let nobody = request("GET", "/public", &[]);
         let mut client = server.connect();
         client.send(&ann);
-        client.reply().is(200);
+        client.response().is(200);
         client.send([&*nobody, &ann, &nobody].concat());
-        (0..3).for_each(|_| drop(client.reply().is(200)));
+        (0..3).for_each(|_| drop(client.response().is(200)));
         server.terminate();
         assert!(server.exit_status().success());
         let expected = "ann ann.test\n- localhost\nann ann.test\n- localhost\n";
@@ -273,7 +273,7 @@ fn the_log_has_the_user_and_never_the_password() {
             client.ask(target, &[user]).is(status);
         }
         client.send(format!("NO\x01SENSE\r\n{}\r\n\r\n", ann()));
-        client.reply().is(400);
+        client.response().is(400);
         server.terminate();
         let mut told = String::new();
         server.stderr().read_to_string(&mut told).unwrap();

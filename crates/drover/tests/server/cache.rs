@@ -107,10 +107,10 @@ fn parts_conditions_and_heads_of_a_kept_file_are_as_of_any() {
     }
 }
 
-/// Every version is one byte repeated and has a length of its own: a reply that
+/// Every version is one byte repeated and has a length of its own: a response that
 /// is made of two versions shows.
 #[test]
-fn replies_are_never_mixed_while_the_file_is_being_replaced() {
+fn responses_are_never_mixed_while_the_file_is_being_replaced() {
     on_every_mechanism(|mechanism| {
         for (base, revalidate) in
             LENGTHS.iter().flat_map(|&base| [(base, "0s"), (base, "inotify,1h")])
@@ -133,10 +133,10 @@ fn replies_are_never_mixed_while_the_file_is_being_replaced() {
                 let mut tags = HashMap::new();
                 let mut client = server.connect();
                 for _ in 0..100 {
-                    let reply = client.get("/a");
-                    let number = reply.body[0] - b'a';
-                    assert!(reply.body == version(base, usize::from(number)), "a mixed body");
-                    let tag = reply.field("ETag").unwrap().to_owned();
+                    let response = client.get("/a");
+                    let number = response.body[0] - b'a';
+                    assert!(response.body == version(base, usize::from(number)), "a mixed body");
+                    let tag = response.field("ETag").unwrap().to_owned();
                     assert_eq!(*tags.entry(tag).or_insert(number), number, "another's validator");
                 }
             });
@@ -154,16 +154,18 @@ pub(crate) fn until(client: &mut Client, target: &str, expected: Option<&[u8]>) 
     let deadline = Instant::now() + PATIENCE;
     loop {
         client.send(request("GET", target, &[]));
-        let Ok(reply) = client.reply_unless_cut() else {
+        let Ok(response) = client.response_unless_cut() else {
             // The file has become shorter than was promised.
             assert!(Instant::now() < deadline, "{target} is not answered");
             *client = Client::connect(client.address);
             continue;
         };
         match expected {
-            Some(body) if reply.status == 200 && reply.body == body => return,
-            None if reply.status == 404 => return,
-            _ => assert!(Instant::now() < deadline, "{target} is still answered {}", reply.status),
+            Some(body) if response.status == 200 && response.body == body => return,
+            None if response.status == 404 => return,
+            _ => {
+                assert!(Instant::now() < deadline, "{target} is still answered {}", response.status)
+            }
         }
     }
 }
@@ -246,7 +248,7 @@ fn files_in_rotation_do_not_grow_memory_beyond_the_limit() {
                     numbers.clone().map(|at| request("GET", &target(at), &[])).collect();
                 client.send(asked);
                 for _ in numbers {
-                    assert_eq!(client.reply().is(200).body.len(), 500);
+                    assert_eq!(client.response().is(200).body.len(), 500);
                 }
             }
         };

@@ -18,10 +18,10 @@ fn a_copy_that_is_still_good_is_a_304_without_body() {
         "If-None-Match: *".to_string(),
         format!("If-Modified-Since: {date}"),
     ] {
-        let reply = client.ask("/a", &[&field]).is(304);
-        assert_eq!(reply.field("ETag"), Some(tag), "{field}");
-        assert_eq!(reply.field("Content-Length"), None, "{field}");
-        assert!(reply.field("Date").is_some(), "{field}");
+        let response = client.ask("/a", &[&field]).is(304);
+        assert_eq!(response.field("ETag"), Some(tag), "{field}");
+        assert_eq!(response.field("Content-Length"), None, "{field}");
+        assert!(response.field("Date").is_some(), "{field}");
     }
 }
 
@@ -66,8 +66,8 @@ fn a_date_may_be_written_in_three_ways() {
         // What is no date does not count.
         ("1994-11-06T08:49:37Z", 200),
     ] {
-        let reply = server.ask("/a", &[&format!("If-Modified-Since: {date}")]).is(status);
-        assert_eq!(reply.field("Last-Modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+        let response = server.ask("/a", &[&format!("If-Modified-Since: {date}")]).is(status);
+        assert_eq!(response.field("Last-Modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
         let if_range = format!("If-Range: {date}");
         let status = if status == 304 { 206 } else { 200 };
         server.ask("/a", &["Range: bytes=0-1", &if_range]).is(status);
@@ -161,9 +161,9 @@ fn a_file_whose_time_was_never_set_has_no_date() {
     for (seconds, has_date) in [(0, false), (1, false), (2, true)] {
         old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
         let server = Server::on(&site, &[]);
-        let reply = server.get("/old").is(200);
-        assert!(reply.field("ETag").unwrap().starts_with('"'), "it is of the bytes");
-        assert_eq!(reply.field("Last-Modified").is_some(), has_date, "{seconds}");
+        let response = server.get("/old").is(200);
+        assert!(response.field("ETag").unwrap().starts_with('"'), "it is of the bytes");
+        assert_eq!(response.field("Last-Modified").is_some(), has_date, "{seconds}");
         server.ask("/old", &["Range: bytes=0-1"]).is(206);
     }
     old.set_modified(SystemTime::UNIX_EPOCH).unwrap();

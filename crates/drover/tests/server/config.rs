@@ -149,13 +149,16 @@ fn all_faults_of_a_file_are_told_at_once_with_their_places() {
 #[test]
 fn what_does_not_go_together_is_told_with_its_place() {
     let folder = Folder::new();
-    let both = folder.faults("reply-size = '1K'\nroot = 'public'\n", &[]);
+    let both = folder.faults("response-size = '1K'\nroot = 'public'\n", &[]);
     assert!(
-        both[0].starts_with("drover.toml:2:1: ") && both[0].contains("--reply-size"),
+        both[0].starts_with("drover.toml:2:1: ") && both[0].contains("--response-size"),
         "{both:?}"
     );
-    let one = folder.faults("listen = 0\nroot = 'public'\n", &["--reply-size", "1K"]);
-    assert!(one[0].starts_with("drover.toml:2:1: ") && one[0].contains("--reply-size"), "{one:?}");
+    let one = folder.faults("listen = 0\nroot = 'public'\n", &["--response-size", "1K"]);
+    assert!(
+        one[0].starts_with("drover.toml:2:1: ") && one[0].contains("--response-size"),
+        "{one:?}"
+    );
     // Faults that only show once all flags are known.
     for (text, place, words) in [
         ("root = 'no'\n", "drover.toml:1:1: ROOT must be a directory", "No such file"),
@@ -179,7 +182,7 @@ fn a_file_names_the_directory_that_is_served() {
         let told = folder.faults(text, &[]);
         assert!(told.len() == 1 && told[0].contains("write root ="), "{told:?}");
         folder.checked(text, &[&ANYWHERE[..], &[&folder.public()]].concat());
-        folder.checked(&format!("{text}reply-size = '1K'\n"), &ANYWHERE);
+        folder.checked(&format!("{text}response-size = '1K'\n"), &ANYWHERE);
         folder.checked(&format!("{text}[[host]]\nname = 'a'\nroot = 'public'\n"), &ANYWHERE);
     }
 }

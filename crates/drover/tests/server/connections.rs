@@ -24,13 +24,13 @@ pub(crate) fn requests_follow_each_other_on_one_connection(server: &Server) {
     let mut client = server.connect();
     for _ in 0..50 {
         for target in ["/a", "/large", "/b", "/none", "/c"] {
-            let reply = client.get(target);
+            let response = client.get(target);
             let expected = match target {
                 "/none" => b"404 Not Found\n".to_vec(),
                 "/large" => large().to_vec(),
                 name => name[1..].repeat(10).into_bytes(),
             };
-            assert!(reply.body == expected, "{target} arrives changed");
+            assert!(response.body == expected, "{target} arrives changed");
         }
     }
 }
@@ -39,16 +39,16 @@ pub(crate) fn requests_in_one_packet_are_answered_in_order(server: &Server) {
     let mut client = server.connect();
     let targets = ["/a", "/b", "/none", "/large", "/c"].repeat(40);
     let all: String = targets.iter().map(|target| request("GET", target, &[])).collect();
-    // Written from another thread: the replies are longer than what sockets hold.
+    // Written from another thread: the responses are longer than what sockets hold.
     let mut writer = client.stream().try_clone().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || std::io::Write::write_all(&mut writer, all.as_bytes()).unwrap());
         for target in &targets {
-            let reply = client.reply();
+            let response = client.response();
             match *target {
-                "/none" => drop(reply.is(404)),
-                "/large" => assert!(reply.body == large(), "the large file arrives changed"),
-                name => assert_eq!(reply.is(200).text(), name[1..].repeat(10)),
+                "/none" => drop(response.is(404)),
+                "/large" => assert!(response.body == large(), "the large file arrives changed"),
+                name => assert_eq!(response.is(200).text(), name[1..].repeat(10)),
             }
         }
     });
@@ -70,16 +70,16 @@ pub(crate) fn requests_that_repeat_in_one_packet_get_their_own_answers(server: &
     client.send(round.concat().repeat(3) + &ask("GET", "/a", &["Connection: close"]));
     for _ in 0..3 {
         for text in ["aaaaaaaaaa", "aaaaaaaaaa"] {
-            assert_eq!(client.reply().is(200).text(), text);
+            assert_eq!(client.response().is(200).text(), text);
         }
-        assert_eq!(client.reply_head().is(200).length(), 10);
-        assert_eq!(client.reply().is(206).text(), "a");
+        assert_eq!(client.response_head().is(200).length(), 10);
+        assert_eq!(client.response().is(206).text(), "a");
         for text in ["aaaaaaaaaa", "bbbbbbbbbb", "bbbbbbbbbb"] {
-            assert_eq!(client.reply().is(200).text(), text);
+            assert_eq!(client.response().is(200).text(), text);
         }
-        client.reply_head().is(304);
+        client.response_head().is(304);
     }
-    assert_eq!(client.reply().is(200).field("Connection"), Some("close"));
+    assert_eq!(client.response().is(200).field("Connection"), Some("close"));
     client.expect_end();
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn a_request_may_come_byte_by_byte(server: &Server) {
         client.send([byte]);
     }
     for name in ["a", "b", "c"] {
-        assert_eq!(client.reply().is(200).text(), name.repeat(10));
+        assert_eq!(client.response().is(200).text(), name.repeat(10));
     }
 }
 
@@ -114,10 +114,10 @@ pub(crate) fn requests_may_be_cut_anywhere(server: &Server) {
         let mut answers = |client: &mut Client, count: usize| {
             for number in answered..count {
                 match number {
-                    0 => assert_eq!(client.reply().is(200).text(), "a".repeat(10)),
-                    1 => assert_eq!(client.reply().is(200).text(), "b".repeat(10)),
-                    2 => assert_eq!(client.reply_head().is(200).length(), 10),
-                    _ => assert_eq!(client.reply().is(206).text(), "cc"),
+                    0 => assert_eq!(client.response().is(200).text(), "a".repeat(10)),
+                    1 => assert_eq!(client.response().is(200).text(), "b".repeat(10)),
+                    2 => assert_eq!(client.response_head().is(200).length(), 10),
+                    _ => assert_eq!(client.response().is(206).text(), "cc"),
                 }
             }
             answered = count;
@@ -135,8 +135,8 @@ pub(crate) fn a_half_closed_client_gets_its_answers(server: &Server) {
         client.send(request("GET", target, &[]).repeat(3));
         client.end_sending();
         for _ in 0..3 {
-            let reply = client.reply().is(200);
-            assert_eq!(reply.body.len(), if target == "/large" { 1_000_000 } else { 10 });
+            let response = client.response().is(200);
+            assert_eq!(response.body.len(), if target == "/large" { 1_000_000 } else { 10 });
         }
         client.expect_end();
     }
@@ -146,7 +146,7 @@ pub(crate) fn a_client_that_leaves_harms_nobody(server: &Server) {
     for target in ["/a", "/large", "/large", "/large"] {
         let mut client = server.connect();
         client.send(request("GET", target, &[]).repeat(20));
-        client.reply_head();
+        client.response_head();
         // Unread bytes turn this close into a reset.
         drop(client);
     }
@@ -174,7 +174,7 @@ pub(crate) fn hundreds_at_once_are_all_answered(server: &Server) {
             client.send(request("GET", "/a", &[]));
         }
         for client in &mut clients {
-            assert_eq!(client.reply().is(200).text(), "aaaaaaaaaa");
+            assert_eq!(client.response().is(200).text(), "aaaaaaaaaa");
         }
     }
     // Every second one goes; the others do not notice.

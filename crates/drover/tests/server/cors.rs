@@ -1,6 +1,8 @@
 //! Which pages of other sites may read responses.
 
-use crate::harness::{Client, Reply, Server, Site, on_every_mechanism, request, usable_backends};
+use crate::harness::{
+    Client, Response, Server, Site, on_every_mechanism, request, usable_backends,
+};
 
 const FIELD: &str = "Access-Control-Allow-Origin";
 /// What scripts may read in addition.
@@ -27,10 +29,10 @@ fn with<'f>(origin: Option<&'f str>, field: Option<&'f str>) -> Vec<&'f str> {
 }
 
 /// Every kind of response, to a page of `origin`.
-fn replies(client: &mut Client, origin: Option<&str>) -> Vec<Reply> {
+fn responses(client: &mut Client, origin: Option<&str>) -> Vec<Response> {
     let origin = origin.map(|origin| format!("Origin: {origin}"));
     let origin = origin.as_deref();
-    let mut replies = Vec::new();
+    let mut responses = Vec::new();
     for length in [3_000, 200_000] {
         let target = format!("/{length}.js");
         let whole = client.ask(&target, &with(origin, None)).is(200);
@@ -38,31 +40,31 @@ fn replies(client: &mut Client, origin: Option<&str>) -> Vec<Reply> {
         let coded = client.ask(&target, &with(origin, Some("Accept-Encoding: gzip"))).is(200);
         assert_eq!(coded.body, vec![b'y'; length / 2]);
         let tag = format!("If-None-Match: {}", whole.field("ETag").unwrap());
-        replies.extend([
+        responses.extend([
             client.ask(&target, &with(origin, Some(&tag))).is(304),
             client.ask(&target, &with(origin, Some("Range: bytes=5-9"))).is(206),
             client.ask(&target, &with(origin, Some("Range: bytes=0-0,1000-1001"))).is(206),
             client.ask(&target, &with(origin, Some("Range: bytes=900000-"))).is(416),
             client.head(&target, &with(origin, None)),
         ]);
-        replies.extend([whole, coded]);
+        responses.extend([whole, coded]);
     }
     for (target, status) in [("/none", 404), ("/folder", 301), ("/folder/", 200)] {
-        replies.push(client.ask(target, &with(origin, None)).is(status));
+        responses.push(client.ask(target, &with(origin, None)).is(status));
     }
     client.send(request("OPTIONS", "/3000.js", &with(origin, None)));
-    replies.push(client.reply_head().is(204));
+    responses.push(client.response_head().is(204));
     // Equal requests of one turn may have equal responses; others may not.
     let plain = request("GET", "/3000.js", &[]);
     let own = request("GET", "/3000.js", &with(origin, None));
     client.send([&own[..], &own, &plain, &plain, &own].concat());
-    let [first, second, _, _, last] = [(); 5].map(|()| client.reply().is(200));
-    replies.extend([first, second, last]);
-    replies
+    let [first, second, _, _, last] = [(); 5].map(|()| client.response().is(200));
+    responses.extend([first, second, last]);
+    responses
 }
 
-fn vary(reply: &Reply) -> bool {
-    reply.lines.iter().any(|line| line == "Vary: Origin")
+fn vary(response: &Response) -> bool {
+    response.lines.iter().any(|line| line == "Vary: Origin")
 }
 
 fn who_may_read_is_told(site: &Site, flags: &[&str]) {
@@ -70,21 +72,21 @@ fn who_may_read_is_told(site: &Site, flags: &[&str]) {
     let any = Server::on(site, &[&flags[..], &["--cors", "*"]].concat());
     let mut client = any.connect();
     for origin in [None, Some(ONE)].repeat(2) {
-        for reply in replies(&mut client, origin) {
-            assert_eq!(reply.field(FIELD), Some("*"), "{:?}", reply.lines);
-            assert_eq!(reply.field(EXPOSED.0), Some(EXPOSED.1), "{:?}", reply.lines);
-            assert!(!vary(&reply), "{:?}", reply.lines);
+        for response in responses(&mut client, origin) {
+            assert_eq!(response.field(FIELD), Some("*"), "{:?}", response.lines);
+            assert_eq!(response.field(EXPOSED.0), Some(EXPOSED.1), "{:?}", response.lines);
+            assert!(!vary(&response), "{:?}", response.lines);
         }
     }
     let two = Server::on(site, &[&flags[..], &["--cors", ONE, "--cors", TWO]].concat());
     let mut client = two.connect();
     let others = [None, Some("null"), Some("https://a.example.org"), Some("http://a.example")];
     for origin in [&[Some(ONE), Some(TWO)], &others[..], &[Some(TWO)]].concat() {
-        for reply in replies(&mut client, origin) {
+        for response in responses(&mut client, origin) {
             let allowed = origin.filter(|origin| [ONE, TWO].contains(origin));
-            assert_eq!(reply.field(FIELD), allowed, "{origin:?}: {:?}", reply.lines);
-            assert_eq!(reply.field(EXPOSED.0), allowed.map(|_| EXPOSED.1));
-            assert!(vary(&reply), "{:?}", reply.lines);
+            assert_eq!(response.field(FIELD), allowed, "{origin:?}: {:?}", response.lines);
+            assert_eq!(response.field(EXPOSED.0), allowed.map(|_| EXPOSED.1));
+            assert!(vary(&response), "{:?}", response.lines);
         }
     }
 }
@@ -114,7 +116,7 @@ fn preflights_are_answered_for_those_who_may_read() {
         let mut ask = |target: &str, origin: &str| {
             let asks = "Access-Control-Request-Method: GET";
             client.send(request("OPTIONS", target, &[&format!("Origin: {origin}"), asks]));
-            client.reply_head().is(204)
+            client.response_head().is(204)
         };
         for target in ["/3000.js", "/none", "*"] {
             let granted = ask(target, ONE);
@@ -133,8 +135,8 @@ fn preflights_are_answered_for_those_who_may_read() {
         }
     });
     let server = Server::on(&site, &[]);
-    let reply = server.ask("/3000.js", &["Origin: https://a.example"]).is(200);
-    assert_eq!((reply.field(FIELD), vary(&reply)), (None, false));
+    let response = server.ask("/3000.js", &["Origin: https://a.example"]).is(200);
+    assert_eq!((response.field(FIELD), vary(&response)), (None, false));
 }
 
 #[test]
@@ -142,7 +144,7 @@ fn one_body_for_all_may_be_read_too() {
     let server = Server::of_size(10, &["--cors", ONE]);
     let mut client = server.connect();
     for (origin, allowed) in [(ONE, Some(ONE)), (TWO, None), (ONE, Some(ONE))] {
-        let reply = client.ask("/", &[&format!("Origin: {origin}")]).is(200);
-        assert_eq!((reply.field(FIELD), vary(&reply)), (allowed, true));
+        let response = client.ask("/", &[&format!("Origin: {origin}")]).is(200);
+        assert_eq!((response.field(FIELD), vary(&response)), (allowed, true));
     }
 }

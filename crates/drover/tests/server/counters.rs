@@ -39,7 +39,7 @@ fn asked_for(server: &Server, file: &Path) -> Value {
 
 fn start(flags: &[&str], file: &Path) -> Server {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--defer-accept", "off", "--counters"]);
+    command.args(["serve", "--response-size", "1", "--defer-accept", "off", "--counters"]);
     command.arg(file).args(flags);
     Server::start(command, 1)
 }
@@ -69,7 +69,7 @@ fn overflows_of_the_queue_of_signals_are_counted() {
             }
             signal("CONT", worker);
             for connection in &mut connections {
-                connection.reply().is(200);
+                connection.response().is(200);
             }
             let counted = asked_for(&server, &file);
             let overflows = counted["all"]["overflows"].as_u64().unwrap();
@@ -95,7 +95,7 @@ fn the_counters_are_those_of_all_workers() {
             server.get("/").is(200);
         }
         for counted in [asked_for(&server, &file), asked_for(&server, &file)] {
-            assert_eq!(counted["all"]["replies_2xx"], 8);
+            assert_eq!(counted["all"]["responses_2xx"], 8);
             assert_eq!(counted["all"]["overflows"], 0);
             let of_workers = counted["workers"].as_array().unwrap().iter();
             assert_eq!(of_workers.map(|it| it["requests"].as_u64().unwrap()).sum::<u64>(), 8);

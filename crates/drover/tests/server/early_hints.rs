@@ -1,23 +1,23 @@
 //! 103 Early Hints: what a page needs, told while the page is opened.
 
-use crate::harness::{Client, Reply, Server, Site, drover, on_every_mechanism, request};
+use crate::harness::{Client, Response, Server, Site, drover, on_every_mechanism, request};
 
 const LINKS: [&str; 2] = ["</style.css>; rel=preload; as=style", "</app.js>; rel=modulepreload"];
 const NAVIGATES: &str = "Sec-Fetch-Mode: navigate";
 
 /// The links of the next head, whose status must be this.
 fn links(client: &mut Client, status: u16) -> Vec<String> {
-    let reply = client.reply_head().is(status);
-    let links = links_of(&reply);
+    let response = client.response_head().is(status);
+    let links = links_of(&response);
     if status == 103 {
-        assert_eq!(reply.lines[0], "HTTP/1.1 103 Early Hints");
-        assert_eq!(links.len(), reply.lines.len() - 1, "{:?}", reply.lines);
+        assert_eq!(response.lines[0], "HTTP/1.1 103 Early Hints");
+        assert_eq!(links.len(), response.lines.len() - 1, "{:?}", response.lines);
     }
     links
 }
 
-fn links_of(reply: &Reply) -> Vec<String> {
-    let links = reply.lines.iter().filter_map(|line| line.strip_prefix("Link: "));
+fn links_of(response: &Response) -> Vec<String> {
+    let links = response.lines.iter().filter_map(|line| line.strip_prefix("Link: "));
     links.map(str::to_owned).collect()
 }
 
@@ -54,15 +54,15 @@ fn links_go_ahead_of_a_page_that_is_not_at_hand_on_every_mechanism() {
                 if !expected.is_empty() {
                     assert_eq!(links(&mut client, 103), expected);
                 }
-                assert_eq!(links_of(&client.reply().is(200)), expected);
+                assert_eq!(links_of(&client.response().is(200)), expected);
             }
         }
         let several = ["/ostype", "/osrelease", "/o-none", "/ostype"];
         client.send(several.map(|target| request("GET", target, &[NAVIGATES])).concat());
         for (status, count) in [(200, 2), (200, 1), (404, 1), (200, 2)] {
             assert_eq!(links(&mut client, 103).len(), count);
-            let reply = client.reply().is(status);
-            assert_eq!(reply.body.len() as u64, reply.length());
+            let response = client.response().is(status);
+            assert_eq!(response.body.len() as u64, response.length());
         }
     });
 }
@@ -94,7 +94,7 @@ fn a_page_that_is_at_hand_comes_at_once_with_its_links() {
     kept.get("/ostype").is(200);
     let mut client = kept.connect();
     client.send(request("GET", "/ostype", &[NAVIGATES]));
-    assert_eq!(links_of(&client.reply().is(200)), LINKS);
+    assert_eq!(links_of(&client.response().is(200)), LINKS);
     site.file("index.html", "index");
     let mut command = drover();
     command.arg("serve").arg(site.path()).args(rules());

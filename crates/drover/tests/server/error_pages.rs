@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::harness::{Reply, Server, Site, drover, on_every_mechanism, request, usable_backends};
+use crate::harness::{
+    Response, Server, Site, drover, on_every_mechanism, request, usable_backends,
+};
 
 const LENGTHS: [usize; 2] = [3_000, 200_000];
 
@@ -35,34 +37,37 @@ fn site(length: usize) -> Site {
     site
 }
 
-fn has_no_state(reply: Reply) -> Reply {
+fn has_no_state(response: Response) -> Response {
     for field in ["Cache-Control", "ETag", "Last-Modified", "Accept-Ranges", "Content-Range"] {
-        assert_eq!(reply.field(field), None, "{:?}", reply.lines);
+        assert_eq!(response.field(field), None, "{:?}", response.lines);
     }
-    reply
+    response
 }
 
 fn errors_have_their_pages(server: &Server, length: usize) {
     let mut client = server.connect();
     for target in ["/none", "/none/", "/.secret", "/page.html/", "/"].repeat(2) {
         let fields = ["Range: bytes=0-1", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"];
-        let reply = has_no_state(client.ask(target, &fields).is(404));
-        assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
-        assert_eq!(reply.body, vec![b'x'; length]);
+        let response = has_no_state(client.ask(target, &fields).is(404));
+        assert_eq!(response.field("Content-Type"), Some("text/html; charset=utf-8"));
+        assert_eq!(response.body, vec![b'x'; length]);
         assert_eq!(client.head(target, &[]).is(404).length(), length as u64);
-        let reply = has_no_state(client.ask(target, &["Accept-Encoding: gzip"]).is(404));
-        assert_eq!(reply.body, vec![b'z'; length / 3]);
-        assert_eq!(reply.field("Content-Encoding"), Some("gzip"));
+        let response = has_no_state(client.ask(target, &["Accept-Encoding: gzip"]).is(404));
+        assert_eq!(response.body, vec![b'z'; length / 3]);
+        assert_eq!(response.field("Content-Encoding"), Some("gzip"));
     }
     for _ in 0..2 {
-        let reply = has_no_state(client.get("/fifo").is(403));
-        assert_eq!(reply.field("Content-Type"), Some("text/plain; charset=utf-8"));
-        assert_eq!(reply.text(), "not for you");
+        let response = has_no_state(client.get("/fifo").is(403));
+        assert_eq!(response.field("Content-Type"), Some("text/plain; charset=utf-8"));
+        assert_eq!(response.text(), "not for you");
         client.send(request("POST", "/page.html", &[]));
-        let reply = has_no_state(client.reply().is(405));
-        assert_eq!((reply.text(), reply.field("Allow")), ("use GET", Some("GET, HEAD, OPTIONS")));
+        let response = has_no_state(client.response().is(405));
+        assert_eq!(
+            (response.text(), response.field("Allow")),
+            ("use GET", Some("GET, HEAD, OPTIONS"))
+        );
         client.send(request("BREW", "/page.html", &[]));
-        assert_eq!(client.reply().is(501).text(), "501 Not Implemented\n");
+        assert_eq!(client.response().is(501).text(), "501 Not Implemented\n");
         assert_eq!(client.get("/page.html").is(200).text(), "page");
         let page = client.get("/errors/404.html").is(200);
         assert_eq!((page.body.len(), page.field("Cache-Control")), (length, Some("max-age=3600")));
@@ -70,7 +75,7 @@ fn errors_have_their_pages(server: &Server, length: usize) {
     }
     let several = ["/none", "/fifo", "/page.html"].map(|target| request("GET", target, &[]));
     client.send(several.concat());
-    assert_eq!([(); 3].map(|()| client.reply().status), [404, 403, 200]);
+    assert_eq!([(); 3].map(|()| client.response().status), [404, 403, 200]);
 }
 
 #[test]
@@ -114,7 +119,7 @@ fn pages_that_have_to_be_waited_for_come() {
             .map(|it| request(it.split(' ').next().unwrap(), &it[it.find('/').unwrap()..], &[]));
         let mut connection = client.connect();
         connection.send(several.concat());
-        assert_eq!([(); 4].map(|()| connection.reply().status), [404, 405, 404, 200]);
+        assert_eq!([(); 4].map(|()| connection.response().status), [404, 405, 404, 200]);
         client.terminate();
         assert!(client.exit_status().success());
     });

@@ -69,7 +69,7 @@ fn an_error_of_the_disk_in_mid_file_cuts_the_connection_and_is_logged() {
         let server = serve(disk.path(), flags);
         let mut client = server.connect();
         client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(client.reply_head().is(200).length(), LEN as u64);
+        assert_eq!(client.response_head().is(200).length(), LEN as u64);
         let (bytes, _) = client.drain();
         assert!(bytes < LEN as u64, "{flags:?}: {bytes} bytes came");
         assert_eq!(server.get("/small").is(200).text(), "x", "{flags:?}");
@@ -100,7 +100,7 @@ fn a_file_that_shrinks_while_it_is_sent_is_logged_and_cut() {
         let server = serve(site.path(), flags);
         let mut client = server.connect();
         client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.reply_head().is(200);
+        client.response_head().is(200);
         client.read(1000);
         file.set_len(1000).unwrap();
         let (bytes, _) = client.drain();
@@ -123,7 +123,7 @@ fn the_log_shows_names_escaped_and_says_what_it_leaves_out() {
         file.set_len(MANY).unwrap();
         let mut client = server.connect();
         client.send("GET /a%0a%1b[31mred HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.reply_head().is(200);
+        client.response_head().is(200);
         client.read(1000);
         file.set_len(1000).unwrap();
         let _ = client.drain();
@@ -144,7 +144,7 @@ fn a_client_that_resets_its_download_is_not_logged_as_a_file_that_cannot_be_read
         for _ in 0..3 {
             let mut client = server.connect();
             client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-            client.reply_head().is(200);
+            client.response_head().is(200);
             // What was received and not read makes it a reset.
             client.read(1000);
         }
@@ -162,7 +162,7 @@ fn a_file_that_is_removed_while_it_is_sent_arrives_and_is_gone_for_the_next() {
         let server = serve(site.path(), &[flags, &["--revalidate", "0s"]].concat());
         let mut client = server.connect();
         client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
-        client.reply_head().is(200);
+        client.response_head().is(200);
         let first = client.read(1000);
         fs::remove_file(path).unwrap();
         let rest = client.read(LEN - 1000);
@@ -235,8 +235,8 @@ fn files_are_found_among_very_many() {
         let server = serve(site.path(), flags);
         let mut client = server.connect();
         for number in (0..FILES).step_by(487) {
-            let reply = client.get(&format!("/{number}.txt")).is(200);
-            assert_eq!(reply.text(), (number % CONTENTS).to_string());
+            let response = client.get(&format!("/{number}.txt")).is(200);
+            assert_eq!(response.text(), (number % CONTENTS).to_string());
         }
         client.get(&format!("/{FILES}.txt")).is(404);
     }

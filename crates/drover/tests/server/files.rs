@@ -1,4 +1,4 @@
-//! What a file's reply says and carries.
+//! What a file's response says and carries.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -11,18 +11,18 @@ fn a_file_comes_with_type_length_date_and_validators() {
     let site = Site::new();
     site.file("page.html", "<p>hello");
     let server = Server::on(&site, &[]);
-    let reply = server.get("/page.html").is(200);
-    assert_eq!(reply.text(), "<p>hello");
-    assert_eq!(reply.lines[0], "HTTP/1.1 200 OK");
-    assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
-    assert_eq!(reply.length(), 8);
-    assert_eq!(reply.field("Accept-Ranges"), Some("bytes"));
-    assert_eq!(reply.field("Connection"), None);
-    let date = drover_http1::date::parse(reply.field("Date").unwrap().as_bytes()).unwrap();
+    let response = server.get("/page.html").is(200);
+    assert_eq!(response.text(), "<p>hello");
+    assert_eq!(response.lines[0], "HTTP/1.1 200 OK");
+    assert_eq!(response.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(response.length(), 8);
+    assert_eq!(response.field("Accept-Ranges"), Some("bytes"));
+    assert_eq!(response.field("Connection"), None);
+    let date = drover_http1::date::parse(response.field("Date").unwrap().as_bytes()).unwrap();
     let modified =
-        drover_http1::date::parse(reply.field("Last-Modified").unwrap().as_bytes()).unwrap();
-    assert!(modified <= date, "{:?}", reply.lines);
-    let tag = reply.field("ETag").unwrap();
+        drover_http1::date::parse(response.field("Last-Modified").unwrap().as_bytes()).unwrap();
+    assert!(modified <= date, "{:?}", response.lines);
+    let tag = response.field("ETag").unwrap();
     assert!(tag.starts_with('"') && tag.ends_with('"'), "not a strong tag: {tag}");
 }
 
@@ -38,8 +38,8 @@ fn files_of_every_size_arrive_whole_through_every_backend() {
         let server = Server::on(&site, &["--files", backend]);
         let mut client = server.connect();
         for size in sizes {
-            let reply = client.get(&format!("/{size}.bin")).is(200);
-            assert!(reply.body == content(size), "{backend}: {size} bytes arrive changed");
+            let response = client.get(&format!("/{size}.bin")).is(200);
+            assert!(response.body == content(size), "{backend}: {size} bytes arrive changed");
         }
     }
 }
@@ -62,7 +62,7 @@ fn the_type_follows_the_extension() {
 }
 
 #[test]
-fn a_change_of_the_file_changes_its_tag_and_its_reply() {
+fn a_change_of_the_file_changes_its_tag_and_its_response() {
     let site = Site::new();
     site.file("a", "one");
     let server = Server::on(&site, &["--revalidate", "0s"]);
@@ -81,9 +81,9 @@ fn a_file_from_the_future_is_not_said_to_be() {
     let path = site.file("a", "a");
     let later = SystemTime::now() + Duration::from_secs(86_400);
     std::fs::File::options().write(true).open(path).unwrap().set_modified(later).unwrap();
-    let reply = Server::on(&site, &[]).get("/a").is(200);
+    let response = Server::on(&site, &[]).get("/a").is(200);
     let modified =
-        drover_http1::date::parse(reply.field("Last-Modified").unwrap().as_bytes()).unwrap();
+        drover_http1::date::parse(response.field("Last-Modified").unwrap().as_bytes()).unwrap();
     assert!(modified < later.duration_since(UNIX_EPOCH).unwrap().as_secs());
 }
 
@@ -94,9 +94,9 @@ fn a_directory_shows_its_index() {
     site.file("sub/index.html", "below");
     let server = Server::on(&site, &[]);
     assert_eq!(server.get("/").is(200).text(), "front");
-    let reply = server.get("/sub/").is(200);
-    assert_eq!(reply.text(), "below");
-    assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
+    let response = server.get("/sub/").is(200);
+    assert_eq!(response.text(), "below");
+    assert_eq!(response.field("Content-Type"), Some("text/html; charset=utf-8"));
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn a_directory_without_its_slash_is_redirected_to_it() {
     let site = Site::new();
     site.file("a b/index.html", "x");
     let server = Server::on(&site, &[]);
-    let reply = server.get("/a%20b?q=1").is(301);
-    assert_eq!(reply.field("Location"), Some("/a%20b/?q=1"));
+    let response = server.get("/a%20b?q=1").is(301);
+    assert_eq!(response.field("Location"), Some("/a%20b/?q=1"));
     // Two slashes would name another host.
     site.file("evil.example/index.html", "x");
-    let reply = server.get("//evil.example").is(301);
-    assert_eq!(reply.field("Location"), Some("/evil.example/"));
+    let response = server.get("//evil.example").is(301);
+    assert_eq!(response.field("Location"), Some("/evil.example/"));
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn a_directory_without_index_and_a_file_with_a_slash_are_not_found() {
     site.file("sub/a", "x");
     let server = Server::on(&site, &[]);
     for target in ["/sub/", "/sub/a/", "/sub/b", "/sub/a/b", "/nothing"] {
-        let reply = server.get(target).is(404);
-        assert_eq!(reply.text(), "404 Not Found\n", "{target}");
+        let response = server.get(target).is(404);
+        assert_eq!(response.text(), "404 Not Found\n", "{target}");
     }
 }
 
@@ -166,7 +166,7 @@ fn a_file_that_shrinks_while_it_is_sent_cuts_the_connection_and_no_other() {
         let server = Server::on(&site, &["--files", backend]);
         let mut client = server.connect();
         client.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
-        assert_eq!(client.reply_head().is(200).length(), len);
+        assert_eq!(client.response_head().is(200).length(), len);
         client.read(1000);
         file.set_len(1000).unwrap();
         let (bytes, _) = client.drain();
@@ -176,7 +176,7 @@ fn a_file_that_shrinks_while_it_is_sent_cuts_the_connection_and_no_other() {
 }
 
 #[test]
-fn a_reply_size_needs_no_file() {
+fn a_response_size_needs_no_file() {
     for size in [0, 92, 4096, 4097, 1_000_000] {
         let server = Server::of_size(size, &[]);
         let mut client = server.connect();

@@ -12,7 +12,7 @@ use crate::harness::{Server, drover, signal, usable_mechanisms};
 /// Two workers, and what their supervisor logs.
 fn start(flags: &[&str]) -> (Server, impl Iterator<Item = String> + use<>) {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--processes", "--workers", "2"]).args(flags);
+    command.args(["serve", "--response-size", "1", "--processes", "--workers", "2"]).args(flags);
     command.stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     let log = server.stderr().lines().map(Result::unwrap);

@@ -63,7 +63,7 @@ impl Server {
     /// Serves `bytes` bytes to every request.
     pub(crate) fn of_size(bytes: usize, flags: &[&str]) -> Server {
         let mut command = drover();
-        command.args(["serve", "--reply-size", &bytes.to_string()]).args(flags);
+        command.args(["serve", "--response-size", &bytes.to_string()]).args(flags);
         Server::start(command, 1)
     }
 
@@ -145,13 +145,13 @@ impl Server {
 
     /// One GET on a connection of its own.
     #[track_caller]
-    pub(crate) fn get(&self, target: &str) -> Reply {
+    pub(crate) fn get(&self, target: &str) -> Response {
         self.connect().get(target)
     }
 
     /// One request with extra fields, on a connection of its own.
     #[track_caller]
-    pub(crate) fn ask(&self, target: &str, fields: &[&str]) -> Reply {
+    pub(crate) fn ask(&self, target: &str, fields: &[&str]) -> Response {
         self.connect().ask(target, fields)
     }
 
@@ -412,42 +412,42 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn get(&mut self, target: &str) -> Reply {
+    pub(crate) fn get(&mut self, target: &str) -> Response {
         self.ask(target, &[])
     }
 
     #[track_caller]
-    pub(crate) fn ask(&mut self, target: &str, fields: &[&str]) -> Reply {
+    pub(crate) fn ask(&mut self, target: &str, fields: &[&str]) -> Response {
         self.send(request("GET", target, fields));
-        self.reply()
+        self.response()
     }
 
     #[track_caller]
-    pub(crate) fn head(&mut self, target: &str, fields: &[&str]) -> Reply {
+    pub(crate) fn head(&mut self, target: &str, fields: &[&str]) -> Response {
         self.send(request("HEAD", target, fields));
-        self.reply_head()
+        self.response_head()
     }
 
-    /// Reads one reply with its body.
+    /// Reads one response with its body.
     #[track_caller]
-    pub(crate) fn reply(&mut self) -> Reply {
-        self.reply_unless_cut().unwrap()
+    pub(crate) fn response(&mut self) -> Response {
+        self.response_unless_cut().unwrap()
     }
 
     /// The same where the connection may be cut in the body.
     #[track_caller]
-    pub(crate) fn reply_unless_cut(&mut self) -> std::io::Result<Reply> {
-        let mut reply = self.reply_head();
-        let bodiless = matches!(reply.status, 304);
-        let len = if bodiless { 0 } else { reply.length() };
-        reply.body = vec![0; len as usize];
-        self.stream.read_exact(&mut reply.body)?;
-        Ok(reply)
+    pub(crate) fn response_unless_cut(&mut self) -> std::io::Result<Response> {
+        let mut response = self.response_head();
+        let bodiless = matches!(response.status, 304);
+        let len = if bodiless { 0 } else { response.length() };
+        response.body = vec![0; len as usize];
+        self.stream.read_exact(&mut response.body)?;
+        Ok(response)
     }
 
-    /// Reads the head of a reply and leaves its body.
+    /// Reads the head of a response and leaves its body.
     #[track_caller]
-    pub(crate) fn reply_head(&mut self) -> Reply {
+    pub(crate) fn response_head(&mut self) -> Response {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
@@ -460,7 +460,7 @@ impl Client {
             lines.push(line);
         }
         let status = lines[0].split(' ').nth(1).unwrap().parse().unwrap();
-        Reply { status, lines, body: Vec::new() }
+        Response { status, lines, body: Vec::new() }
     }
 
     /// Reads `count` bytes of a body.
@@ -521,7 +521,7 @@ impl Client {
     /// Asks until the server says that it closes the connection, and asserts that it does.
     #[track_caller]
     pub(crate) fn get_until_it_closes(&mut self, target: &str) {
-        let closes = |reply: Reply| reply.is(200).field("Connection") == Some("close");
+        let closes = |response: Response| response.is(200).field("Connection") == Some("close");
         wait_until("the server closes the connection", || closes(self.get(target)));
         self.expect_end();
     }
@@ -537,15 +537,15 @@ pub(crate) fn request(method: &str, target: &str, fields: &[&str]) -> String {
     text + "\r\n"
 }
 
-/// A reply, its head line by line.
+/// A response, its head line by line.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) lines: Vec<String>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Reply {
+impl Response {
     /// The value of a field that comes at most once.
     #[track_caller]
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
@@ -568,7 +568,7 @@ impl Reply {
     }
 
     #[track_caller]
-    pub(crate) fn is(self, status: u16) -> Reply {
+    pub(crate) fn is(self, status: u16) -> Response {
         assert_eq!(self.status, status, "{:?} {:?}", self.lines, self.body.escape_ascii());
         self
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::harness::{
-    Client, Reply, Server, Site, drover, on_every_mechanism, usable_backends, wait_until,
+    Client, Response, Server, Site, drover, on_every_mechanism, usable_backends, wait_until,
 };
 use crate::reloading::Configured;
 
@@ -59,9 +59,9 @@ pub(crate) fn request_to(host: &str, target: &str, field: &str) -> String {
 }
 
 #[track_caller]
-fn ask(client: &mut Client, host: &str, target: &str) -> Reply {
+fn ask(client: &mut Client, host: &str, target: &str) -> Response {
     client.send(request_to(host, target, ""));
-    client.reply()
+    client.response()
 }
 
 /// Requests for every host, file by file, each twice: what is kept is found in another way.
@@ -71,11 +71,11 @@ fn each_host_has_its_files(server: &Server, label: &str) {
         for (target, len) in [("/", 10), ("/small", 100), ("/kept", 9_000), ("/large", 200_000)] {
             for (directory, hosts) in SITES {
                 for host in hosts {
-                    let reply = ask(&mut client, host, target).is(200);
+                    let response = ask(&mut client, host, target).is(200);
                     assert!(
-                        reply.body == content(directory, len),
+                        response.body == content(directory, len),
                         "{label}: {host} {target}: {:?}",
-                        &reply.body[..5]
+                        &response.body[..5]
                     );
                 }
             }
@@ -99,14 +99,14 @@ fn the_host_is_of_the_request_and_not_of_the_connection(server: &Server, label: 
     let order: Vec<_> = (0..60).map(|number| all[number * 7 % all.len()]).collect();
     client.send(order.iter().map(|(_, host)| request_to(host, "/small", "")).collect::<String>());
     for (directory, host) in order {
-        assert_eq!(client.reply().is(200).body, content(directory, 100), "{label}: {host}");
+        assert_eq!(client.response().is(200).body, content(directory, 100), "{label}: {host}");
     }
     // An absolute target wins (RFC 9112 section 3.2.2).
     let target = |host: &str| format!("http://{host}/small");
     assert_eq!(ask(&mut client, "a.test", &target("x.wild.test")).body, content("wild", 100));
     assert_eq!(ask(&mut client, "x.wild.test", &target("none.test")).body, content("root", 100));
     client.send("GET /small HTTP/1.0\r\n\r\n");
-    assert_eq!(client.reply().is(200).body, content("root", 100), "no host at all");
+    assert_eq!(client.response().is(200).body, content("root", 100), "no host at all");
 }
 
 #[test]
@@ -160,8 +160,13 @@ fn files_that_other_threads_open_come_from_the_site_of_the_request_by_every_mech
         }
         for (client, host, of) in &mut clients {
             for name in NAMES {
-                let reply = client.reply().is(200);
-                assert_eq!(reply.field("X-Site"), Some(*of), "{}: {host} {name}", mechanism.name);
+                let response = client.response().is(200);
+                assert_eq!(
+                    response.field("X-Site"),
+                    Some(*of),
+                    "{}: {host} {name}",
+                    mechanism.name
+                );
             }
         }
     });
@@ -189,27 +194,27 @@ fn a_host_has_settings_of_its_own_and_those_of_all_where_it_has_none() {
     let server = Server::start(command, 1);
     let mut client = server.connect();
     for _ in 0..2 {
-        let reply = ask(&mut client, "test", "/small").is(200);
-        assert_eq!((reply.field("X-All"), reply.field("X-Own")), (Some("yes"), None));
-        assert_eq!(reply.field("Cache-Control"), Some("max-age=3600"));
-        assert_eq!(reply.field("Vary"), None);
-        let reply = ask(&mut client, "a.test", "/small").is(200);
-        assert_eq!((reply.field("X-All"), reply.field("X-Own")), (None, Some("yes")));
-        assert_eq!(reply.field("Cache-Control"), Some("max-age=3600"), "as for all");
+        let response = ask(&mut client, "test", "/small").is(200);
+        assert_eq!((response.field("X-All"), response.field("X-Own")), (Some("yes"), None));
+        assert_eq!(response.field("Cache-Control"), Some("max-age=3600"));
+        assert_eq!(response.field("Vary"), None);
+        let response = ask(&mut client, "a.test", "/small").is(200);
+        assert_eq!((response.field("X-All"), response.field("X-Own")), (None, Some("yes")));
+        assert_eq!(response.field("Cache-Control"), Some("max-age=3600"), "as for all");
         client.send(request_to("a.test", "/small", "Accept-Encoding: gzip\r\n"));
-        assert_eq!(client.reply().is(200).text(), "packed a");
+        assert_eq!(client.response().is(200).text(), "packed a");
         client.send(request_to("test", "/small", "Accept-Encoding: gzip\r\n"));
-        assert_eq!(client.reply().is(200).body, content("root", 100));
+        assert_eq!(client.response().is(200).body, content("root", 100));
         ask(&mut client, "test", "/.dot").is(200);
         assert_eq!(ask(&mut client, "a.test", "/.dot").is(404).body, content("a", 100));
         ask(&mut client, "test", "/old").is(404);
         assert_eq!(ask(&mut client, "a.test", "/old").is(301).field("Location"), Some("/small"));
         assert!(ask(&mut client, "a.test", "/").is(200).text().contains("of-a"));
         client.send(request_to("a.test", "/small", "Origin: https://a.test\r\n"));
-        let allowed = client.reply().is(200);
+        let allowed = client.response().is(200);
         assert_eq!(allowed.field("Access-Control-Allow-Origin"), Some("https://a.test"));
         client.send(request_to("test", "/small", "Origin: https://a.test\r\n"));
-        assert_eq!(client.reply().is(200).field("Access-Control-Allow-Origin"), None);
+        assert_eq!(client.response().is(200).field("Access-Control-Allow-Origin"), None);
     }
 }
 
@@ -247,9 +252,9 @@ fn a_host_can_be_without_what_is_set_for_all() {
             ask(&mut client, "test", "/small").is(401);
             let right = "Authorization: Basic YW5uOm9wZW4gc2VzYW1l\r\n";
             client.send(request_to("wild", "/small", right));
-            assert_eq!(client.reply().is(200).field("X-All"), None);
+            assert_eq!(client.response().is(200).field("X-All"), None);
             client.send(request_to("test", "/small", right));
-            assert_eq!(client.reply().is(200).field("X-All"), Some("yes"));
+            assert_eq!(client.response().is(200).field("X-All"), Some("yes"));
         }
     }
 }
@@ -301,9 +306,9 @@ fn users_of_one_host_are_nobody_at_another() {
             ask(&mut client, "test", "/small").is(200);
             let right = "Authorization: Basic YW5uOm9wZW4gc2VzYW1l\r\n";
             client.send(request_to("a.test", "/small", right));
-            assert_eq!(client.reply().is(200).body, content("a", 100), "{}", mechanism.name);
+            assert_eq!(client.response().is(200).body, content("a", 100), "{}", mechanism.name);
             client.send(request_to("test", "/small", right));
-            assert_eq!(client.reply().is(200).field("Cache-Control"), None);
+            assert_eq!(client.response().is(200).field("Cache-Control"), None);
         }
     });
 }
@@ -317,12 +322,12 @@ fn without_a_root_hosts_without_a_site_are_refused() {
     let server = start_with_hosts(&site, command);
     let mut client = server.connect();
     for host in SITES[0].1 {
-        let reply = ask(&mut client, host, "/small").is(421);
-        assert!(reply.text().starts_with("421 Misdirected Request"), "{}", reply.text());
+        let response = ask(&mut client, host, "/small").is(421);
+        assert!(response.text().starts_with("421 Misdirected Request"), "{}", response.text());
     }
     assert_eq!(ask(&mut client, "a.test", "/small").is(200).body, content("a", 100));
     client.send("GET /small HTTP/1.0\r\n\r\n");
-    client.reply().is(421);
+    client.response().is(421);
     client.expect_end();
 }
 
@@ -364,7 +369,7 @@ fn what_is_no_host_is_told_at_the_start() {
         (vec!["--host", "a=none", "--host", "b,c=no"], "2 faults in what is to be served"),
         (vec!["--host", "a=. --workers 2"], "--workers"),
         (vec!["--host", "a,b=.", "--host", "B.=."], "b has two sites"),
-        (vec!["--host", "a=.", "--reply-size", "1"], "cannot be used with"),
+        (vec!["--host", "a=.", "--response-size", "1"], "cannot be used with"),
     ] {
         let mut command = drover();
         command.args(["serve", "--check"]).args(&flags).current_dir(site.path());

@@ -113,7 +113,7 @@ fn no_question_about_a_mount_that_hangs_stops_a_worker() {
                     if !target.contains("new-") {
                         let mut client = server.connect();
                         client.send(request(method, target, fields));
-                        client.reply_head();
+                        client.response_head();
                     }
                 }
                 still_serves(&server, "the start");
@@ -142,7 +142,8 @@ fn no_question_about_a_mount_that_hangs_stops_a_worker() {
         drop(stopped);
         for (name, server) in &mut servers {
             // What waited for the mount goes first, and may take longer than a request waits.
-            let found = || Some(server.get("/hung/large")).filter(|reply| reply.status == 200);
+            let found =
+                || Some(server.get("/hung/large")).filter(|response| response.status == 200);
             assert!(once("the mount answers", found).body == [b'l'; LARGE], "{name}");
             server.terminate();
             assert!(server.exit_status().success(), "{name}");
@@ -168,8 +169,8 @@ fn closing_a_file_of_a_mount_that_hangs_stops_no_worker() {
         // Twice, so that they stay rather than the first: it has to be closed to make room.
         for _ in 0..2 {
             for number in 0..OTHERS {
-                let reply = client.get(&format!("/other-{number}")).is(200);
-                assert!(reply.body == [b'o'; 100_000], "{}", mechanism.name);
+                let response = client.get(&format!("/other-{number}")).is(200);
+                assert!(response.body == [b'o'; 100_000], "{}", mechanism.name);
             }
         }
         let kept = server.files_open();

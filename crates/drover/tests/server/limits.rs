@@ -24,10 +24,10 @@ pub(crate) fn starved(descriptors: u32, arguments: &[&str]) -> Command {
 
 fn connections_beyond_the_limit_wait_their_turn(mechanism: &Mechanism) {
     let server =
-        Server::start(starved(40, &["--reply-size", "5", "--dispatch", mechanism.name]), 1);
+        Server::start(starved(40, &["--response-size", "5", "--dispatch", mechanism.name]), 1);
     // Each that is answered goes, and makes room for one that waits.
     for mut client in server.clients_that_have_asked(100, |_| "/".to_owned()) {
-        client.reply().is(200);
+        client.response().is(200);
     }
     assert_eq!(server.get("/").is(200).body.len(), 5);
 }
@@ -56,7 +56,7 @@ fn idle_clients_that_hold_every_descriptor_give_way_to_new_ones() {
         takes.send(request("GET", "/large", &[]));
         let mut sends = server.connect();
         sends.send(request("POST", "/a", &["Content-Length: 5"]) + "ab");
-        sends.reply().is(405);
+        sends.response().is(405);
         let mut idle = Vec::new();
         for _ in 0..200 {
             let mut client = server.connect();
@@ -64,10 +64,10 @@ fn idle_clients_that_hold_every_descriptor_give_way_to_new_ones() {
             idle.push(client);
         }
         asks.send(" test\r\n\r\n");
-        asks.reply().is(200);
-        assert_eq!(takes.reply().is(200).body.len(), 16 << 20);
+        asks.response().is(200);
+        assert_eq!(takes.response().is(200).body.len(), 16 << 20);
         sends.send("cde".to_string() + &request("GET", "/a", &[]));
-        sends.reply().is(200);
+        sends.response().is(200);
         idle.last_mut().unwrap().get("/a").is(200);
         idle[0].expect_end();
     });
@@ -88,14 +88,14 @@ fn connections_beyond_the_most_that_there_may_be_wait_until_one_is_idle_or_over(
         assert!(nothing_has_come(&third), "a third client is answered");
         // It is over.
         first.send(" test\r\nConnection: close\r\n\r\n");
-        first.reply().is(200);
-        third.reply().is(200);
+        first.response().is(200);
+        third.response().is(200);
         // The third is idle now, and the second is not.
         let mut fourth = server.connect();
         fourth.get("/").is(200);
         third.expect_end();
         second.send(" test\r\n\r\n");
-        second.reply().is(200);
+        second.response().is(200);
     });
 }
 
@@ -136,7 +136,7 @@ fn a_crowd_leaves_descriptors_for_the_files_that_it_asks_for() {
             let server = Server::start(starved(64, &flags), 1);
             let mut clients = server.clients_that_have_asked(200, target);
             for (number, client) in clients.iter_mut().enumerate() {
-                assert_eq!(client.reply().is(200).body.len(), 40_000 + number % 20);
+                assert_eq!(client.response().is(200).body.len(), 40_000 + number % 20);
             }
         }
     });
@@ -146,14 +146,14 @@ fn a_crowd_leaves_descriptors_for_the_files_that_it_asks_for() {
 /// `--admin` has its descriptors in a process of its own.
 #[test]
 fn a_status_page_takes_no_descriptors_from_workers() {
-    let flags = [&["--reply-size", "1", "--admin", "127.0.0.1:0"][..], &PATIENT].concat();
+    let flags = [&["--response-size", "1", "--admin", "127.0.0.1:0"][..], &PATIENT].concat();
     let server = Server::start(starved(64, &flags), 1);
     let mut clients: Vec<_> = (0..20).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost:"));
     // None of them is idle, so that the last one has a connection only if all have.
     for client in clients.iter_mut().rev() {
         client.send(" test\r\n\r\n");
-        client.reply().is(200);
+        client.response().is(200);
     }
 }
 
@@ -178,7 +178,7 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_a_503() {
         // this one to have some.
         let is_answered = sent.is_ok() && client.await_bytes().is_ok_and(|count| count > 0);
         limit(64);
-        is_answered.then(|| client.reply())
+        is_answered.then(|| client.response())
     });
     refused.is(503);
     server.get("/a").is(200);
@@ -217,7 +217,7 @@ fn what_is_kept_gives_way_to_connections_when_descriptors_run_out() {
                 client.send(request("GET", &target(round + number), &[]));
             }
             for (number, client) in clients.iter_mut().enumerate() {
-                let length = client.reply().is(200).body.len();
+                let length = client.response().is(200).body.len();
                 assert_eq!(length, 40_000 + (round + number) % 60);
             }
         }
@@ -255,7 +255,7 @@ fn heads_that_do_not_end_cost_what_they_are_long() {
         assert!(grown < 8 << 20, "{}: {} bytes per connection", mechanism.name, grown / 2000);
         for client in &mut clients {
             client.send("\r\n\r\n");
-            client.reply().is(200);
+            client.response().is(200);
         }
     }
 }

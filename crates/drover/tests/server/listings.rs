@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socket, sockopt};
 
 use crate::harness::{
-    Client, Reply, Server, Site, drover, figure, many_connections, on_every_mechanism, once,
+    Client, Response, Server, Site, drover, figure, many_connections, on_every_mechanism, once,
     request, wait_until,
 };
 
@@ -84,14 +84,14 @@ fn slow_client(server: &Server) -> Client {
 }
 
 #[track_caller]
-fn is_whole(reply: &Reply, names: usize) {
-    assert_eq!(rows(reply), names);
-    assert!(reply.text().ends_with("</table>"));
+fn is_whole(response: &Response, names: usize) {
+    assert_eq!(rows(response), names);
+    assert!(response.text().ends_with("</table>"));
 }
 
 /// How many names a list has, apart from the directory above.
-fn rows(reply: &Reply) -> usize {
-    reply.text().matches("<tr><td><a href=\"./").count()
+fn rows(response: &Response) -> usize {
+    response.text().matches("<tr><td><a href=\"./").count()
 }
 
 /// The names of a page, in its order.
@@ -118,7 +118,8 @@ fn clients_who_ask_at_once_share_one_list_on_every_mechanism() {
                 client.send(request("GET", "/0/", fields(number)));
             }
         });
-        let heads: Vec<Reply> = clients.iter_mut().map(|it| it.reply_head().is(200)).collect();
+        let heads: Vec<Response> =
+            clients.iter_mut().map(|it| it.response_head().is(200)).collect();
         // A copy for each would be 250 MB.
         assert!(grown() < 32 * MIB, "{}: {} bytes more", mechanism.name, grown());
         // The clients who take nothing hold up nobody.
@@ -126,7 +127,7 @@ fn clients_who_ask_at_once_share_one_list_on_every_mechanism() {
         is_whole(&server.get("/0/").is(200), MANY);
         // Half of them leave.
         clients.truncate(CLIENTS / 2);
-        let read = |(client, head): (&mut Client, &Reply)| client.read(head.length() as usize);
+        let read = |(client, head): (&mut Client, &Response)| client.read(head.length() as usize);
         let bodies: Vec<Vec<u8>> = clients.iter_mut().zip(&heads).map(read).collect();
         let page = str::from_utf8(&bodies[0]).unwrap();
         assert!(names(page).eq((0..MANY).map(name)) && page.ends_with("</table>"));
@@ -165,10 +166,10 @@ fn files_are_answered_while_many_different_lists_are_made_on_every_mechanism() {
             };
             let clients = server.clients_that_have_asked(4 * DIRECTORIES, target);
             for (number, mut client) in clients.into_iter().enumerate() {
-                let reply = client.reply().is(200);
+                let response = client.response().is(200);
                 match number % 2 {
-                    0 => is_whole(&reply, number / 2 % DIRECTORIES + 1),
-                    _ => assert_eq!(reply.text(), "small"),
+                    0 => is_whole(&response, number / 2 % DIRECTORIES + 1),
+                    _ => assert_eq!(response.text(), "small"),
                 }
             }
         }
@@ -189,14 +190,14 @@ fn different_lists_wait_for_memory_on_every_mechanism() {
         let ask = |directory| {
             let mut client = slow_client(&server);
             client.send(request("GET", &format!("/{directory}/"), &[]));
-            thread::spawn(move || client.reply())
+            thread::spawn(move || client.response())
         };
         let readers: Vec<_> = (0..DIRECTORIES).map(ask).collect();
         assert_eq!(server.get("/small").is(200).text(), "small");
         for reader in readers {
-            let reply = reader.join().unwrap().is(200);
-            is_whole(&reply, LONG);
-            assert!(reply.length() > 512 << 10, "two have no room in the share");
+            let response = reader.join().unwrap().is(200);
+            is_whole(&response, LONG);
+            assert!(response.length() > 512 << 10, "two have no room in the share");
             let grown = server.private_memory().saturating_sub(before);
             assert!(grown < 6 * MIB, "{}: {grown} bytes more", mechanism.name);
         }
@@ -214,16 +215,16 @@ fn a_client_that_has_waited_too_long_for_memory_is_told_so_and_leaves_nothing() 
         let holder = once("somebody has a list", || {
             let mut holder = slow_client(&server);
             holder.send(request("GET", "/0/", &[]));
-            (holder.reply_head().status == 200).then_some(holder)
+            (holder.response_head().status == 200).then_some(holder)
         });
         server.get("/1/").is(503);
         assert_eq!(server.get("/small").is(200).text(), "small");
         drop(holder);
         wait_until("there is room again", || {
-            let reply = server.get("/1/");
-            let is_list = reply.status == 200;
+            let response = server.get("/1/");
+            let is_list = response.status == 200;
             if is_list {
-                is_whole(&reply, LONG);
+                is_whole(&response, LONG);
             }
             is_list
         });
@@ -235,9 +236,9 @@ fn head_has_the_fields_of_get_and_reads_no_directory_on_every_mechanism() {
     let site = Site::new();
     site.file("folder/a", "a");
     await_age(&site, "folder");
-    let fields = |reply: &Reply| -> Vec<String> {
+    let fields = |response: &Response| -> Vec<String> {
         let varies = |line: &str| line.starts_with("Content-Length") || line.starts_with("Date");
-        reply.lines.iter().filter(|line| !varies(line)).cloned().collect()
+        response.lines.iter().filter(|line| !varies(line)).cloned().collect()
     };
     on_every_mechanism(|mechanism| {
         for openers in ["2", "0"] {
@@ -311,7 +312,7 @@ fn what_is_asked_of_a_file_in_parts_or_on_conditions_is_a_whole_list() {
     for field in
         ["Range: bytes=0-3", "If-None-Match: *", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"]
     {
-        let reply = server.ask("/folder/", &[field]).is(200);
-        assert_eq!(reply.text(), whole.text(), "{field}");
+        let response = server.ask("/folder/", &[field]).is(200);
+        assert_eq!(response.text(), whole.text(), "{field}");
     }
 }

@@ -10,7 +10,7 @@ use crate::harness::{Server, drover, on_every_mechanism, signal};
 fn serve_and_stop(dispatch: &str, stderr: impl Fn() -> Stdio) {
     for flags in [&["--workers", "2"][..], &["--workers", "2", "--processes"]] {
         let mut command = drover();
-        command.args(["serve", "--reply-size", "3", "--dispatch", dispatch]).args(flags);
+        command.args(["serve", "--response-size", "3", "--dispatch", dispatch]).args(flags);
         command.stderr(stderr());
         serves_and_stops(Server::start(command, 1));
     }
@@ -51,7 +51,7 @@ fn a_log_file_at_the_limit_of_its_size_ends_no_server() {
     let log = tempfile::NamedTempFile::new().unwrap();
     log.as_file().set_len(1 << 20).unwrap();
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -f 64 && exec \"$0\" serve --reply-size 1 \"$@\""]);
+    command.args(["-c", "ulimit -f 64 && exec \"$0\" serve --response-size 1 \"$@\""]);
     command.arg(env!("CARGO_BIN_EXE_drover"));
     command.stderr(File::options().append(true).open(log.path()).unwrap());
     serves_and_stops(Server::start(command, 1));
@@ -61,7 +61,7 @@ fn a_log_file_at_the_limit_of_its_size_ends_no_server() {
 #[test]
 fn a_log_is_whole_at_the_end() {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1"]).stderr(Stdio::piped());
+    command.args(["serve", "--response-size", "1"]).stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     server.terminate();
     let mut log = String::new();

@@ -31,8 +31,8 @@ fn other_methods_are_not_allowed_and_the_connection_lives_on() {
     let mut client = server.connect();
     for method in ["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"] {
         client.send(request(method, "/a", &[]));
-        let reply = client.reply().is(405);
-        assert_eq!(reply.field("Allow"), Some("GET, HEAD, OPTIONS"), "{method}");
+        let response = client.response().is(405);
+        assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"), "{method}");
     }
     client.get("/a").is(200);
 }
@@ -43,9 +43,9 @@ fn options_tells_the_methods_of_the_server_and_of_every_path() {
     let mut client = server.connect();
     for target in ["*", "/a", "/nothing", "/../x", "http://test/a"] {
         client.send(request("OPTIONS", target, &["Content-Length: 2"]) + "ab");
-        let reply = client.reply_head().is(204);
-        assert_eq!(reply.field("Allow"), Some("GET, HEAD, OPTIONS"), "{target}");
-        assert_eq!(reply.field("Content-Length"), None, "{target}");
+        let response = client.response_head().is(204);
+        assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"), "{target}");
+        assert_eq!(response.field("Content-Length"), None, "{target}");
     }
     client.get("/a").is(200);
 }
@@ -57,14 +57,14 @@ fn what_a_client_expects_beside_100_continue_is_a_417() {
     for expected in ["200-ok", "100-continue, x", "100-continue=1"] {
         let mut client = server.connect();
         client.send(request("GET", "/a", &[&format!("Expect: {expected}")]));
-        client.reply().is(417);
+        client.response().is(417);
         client.expect_end();
     }
     server.ask("/a", &["Expect: 100-Continue"]).is(200);
     server.ask("/a", &["Expect:"]).is(200);
     let mut old = server.connect();
     old.send("GET /a HTTP/1.0\r\nExpect: x\r\n\r\n");
-    old.reply().is(200);
+    old.response().is(200);
 }
 
 /// RFC 9110 section 9.1.
@@ -74,8 +74,8 @@ fn methods_that_nobody_knows_are_not_implemented_and_the_connection_lives_on() {
     let mut client = server.connect();
     for method in ["PROPFIND", "get", "Head", "GETT", "X"] {
         client.send(request(method, "/a", &["Content-Length: 2"]) + "ab");
-        let reply = client.reply().is(501);
-        assert_eq!(reply.field("Allow"), None, "{method}");
+        let response = client.response().is(501);
+        assert_eq!(response.field("Allow"), None, "{method}");
     }
     client.get("/a").is(200);
 }
@@ -85,10 +85,10 @@ fn http_1_0_closes_unless_it_asks_for_more() {
     let (_site, server) = server();
     let mut client = server.connect();
     client.send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-    assert_eq!(client.reply().is(200).field("Connection"), Some("keep-alive"));
+    assert_eq!(client.response().is(200).field("Connection"), Some("keep-alive"));
     client.send("GET /a HTTP/1.0\r\n\r\n");
-    let reply = client.reply().is(200);
-    assert_eq!((reply.text(), reply.field("Connection")), ("hello", Some("close")));
+    let response = client.response().is(200);
+    assert_eq!((response.text(), response.field("Connection")), ("hello", Some("close")));
     client.expect_end();
 }
 
@@ -97,8 +97,8 @@ fn http_1_1_persists_until_it_asks_to_close() {
     let (_site, server) = server();
     let mut client = server.connect();
     client.get("/a").is(200);
-    let reply = client.ask("/a", &["Connection: close"]).is(200);
-    assert_eq!(reply.field("Connection"), Some("close"));
+    let response = client.ask("/a", &["Connection: close"]).is(200);
+    assert_eq!(response.field("Connection"), Some("close"));
     client.expect_end();
 }
 
@@ -116,10 +116,10 @@ fn the_body_of_a_request_is_passed_over() {
         let body = "GET /x HTTP/1.1\r\n\r\n".repeat(len / 19 + 1);
         let head = request("GET", "/a", &[&format!("Content-Length: {len}")]);
         client.send(head + &body[..len]);
-        client.reply().is(200);
+        client.response().is(200);
     }
     client.send(request("POST", "/a", &["Content-Length: 3"]) + "abc");
-    client.reply().is(405);
+    client.response().is(405);
     client.get("/a").is(200);
 }
 
@@ -128,7 +128,7 @@ fn a_body_that_comes_later_is_passed_over_too() {
     let (_site, server) = server();
     let mut client = server.connect();
     client.send(request("GET", "/a", &["Content-Length: 5"]));
-    client.reply().is(200);
+    client.response().is(200);
     client.send("abc");
     client.send("de");
     client.get("/a").is(200);
@@ -145,9 +145,9 @@ fn a_body_too_long_to_pass_over_is_answered_before_the_close() {
     ] {
         let mut client = server.connect();
         client.send(request("POST", "/a", fields));
-        // All of it is written before anything is read: a reset would destroy the reply.
+        // All of it is written before anything is read: a reset would destroy the response.
         client.send(&body);
-        assert_eq!(client.reply().is(405).field("Connection"), Some("close"));
+        assert_eq!(client.response().is(405).field("Connection"), Some("close"));
         client.end_sending();
         client.expect_end();
     }
@@ -172,8 +172,8 @@ fn what_is_not_http_is_answered_and_closed() {
     ] {
         let mut client = server.connect();
         client.send(text);
-        let reply = client.reply().is(status);
-        assert_eq!(reply.field("Connection"), Some("close"), "{text:?}");
+        let response = client.response().is(status);
+        assert_eq!(response.field("Connection"), Some("close"), "{text:?}");
         client.end_sending();
         client.expect_end();
     }
@@ -184,8 +184,8 @@ fn a_head_too_long_is_a_431_that_reaches_a_client_still_sending() {
     let (_site, server) = server();
     let mut client = server.connect();
     client.send(request("GET", "/a", &[&format!("X: {}", "x".repeat(1 << 20))]));
-    client.reply().is(431);
+    client.response().is(431);
     let mut client = server.connect();
     client.send(request("GET", "/a", &["X: 1"; 200]));
-    client.reply().is(431);
+    client.response().is(431);
 }

@@ -7,16 +7,16 @@ use std::os::unix::fs::symlink;
 
 use serde_json::Value;
 
-use crate::harness::{Reply, Server, Site, drover, on_every_mechanism};
+use crate::harness::{Response, Server, Site, drover, on_every_mechanism};
 
 const JSON: &str = "Accept: application/json";
 const BROWSER: &str = "Accept: text/html,application/xhtml+xml,application/json;q=0.1";
 
 fn list(server: &Server, target: &str) -> Value {
-    let reply = server.ask(target, &[JSON]).is(200);
-    assert_eq!(reply.field("Content-Type"), Some("application/json"));
-    assert_eq!(reply.field("Vary"), Some("Accept"));
-    serde_json::from_slice(&reply.body).unwrap()
+    let response = server.ask(target, &[JSON]).is(200);
+    assert_eq!(response.field("Content-Type"), Some("application/json"));
+    assert_eq!(response.field("Vary"), Some("Accept"));
+    serde_json::from_slice(&response.body).unwrap()
 }
 
 fn names(listing: &Value) -> Vec<&str> {
@@ -71,11 +71,11 @@ fn every_link_of_a_list_leads_to_its_file() {
         let in_html = format!("<a href=\"{}\">", href.replace('&', "&amp;").replace('\'', "&#39;"));
         assert!(page.text().contains(&in_html), "{in_html}\n{}", page.text());
         let target = format!("/folder/{}", href.strip_prefix("./").unwrap());
-        let reply = server.get(&target);
+        let response = server.get(&target);
         match entry["type"].as_str().unwrap() {
             "directory" => assert_eq!(names(&list(&server, &target)), ["inner"]),
-            _ if name == "\u{fffd}" => assert_eq!(reply.is(200).text(), "raw"),
-            _ => assert_eq!(reply.is(200).text(), name),
+            _ if name == "\u{fffd}" => assert_eq!(response.is(200).text(), "raw"),
+            _ => assert_eq!(response.is(200).text(), name),
         }
     }
     assert!(!page.text().contains("<i>"), "a name is no markup");
@@ -163,7 +163,7 @@ fn browsers_get_the_application_s_page_and_scripts_a_404() {
                 ["--fallback", "index.html", "--cache", cache, "--dispatch", mechanism.name];
             let server = Server::on(&site, &flags);
             let mut client = server.connect();
-            let is_page = |reply: Reply| assert_eq!(reply.is(200).text(), "application");
+            let is_page = |response: Response| assert_eq!(response.is(200).text(), "application");
             for _ in 0..2 {
                 is_page(client.ask("/users/7?tab=1", &[BROWSER]));
                 is_page(client.ask("/users/", &[BROWSER]));

@@ -39,7 +39,7 @@ fn names_that_a_disk_must_be_asked_for_are_looked_up_elsewhere_on_every_mechanis
         let paths = ["/ostype", "/no-such-thing", "/random", "/random/", "/ostype"];
         // All at once: their order has to stay, whoever opens what.
         client.send(paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).concat());
-        let states = paths.map(|_| client.reply().status);
+        let states = paths.map(|_| client.response().status);
         assert_eq!(states, [200, 404, 301, 404, 200], "{}", mechanism.name);
         assert_eq!(client.get("/ostype").is(200).text(), "Linux\n");
         // Who leaves in between is not waited for.
@@ -75,7 +75,7 @@ fn a_file_that_others_have_opened_too_is_sent_under_its_own_name_only() {
                 clients[2].send(requests.concat());
                 for (client, asked) in clients.iter_mut().zip([1, 2, 2]) {
                     for name in (pair..).take(asked) {
-                        assert_eq!(client.reply().is(200).text(), name.to_string(), "{flags:?}");
+                        assert_eq!(client.response().is(200).text(), name.to_string(), "{flags:?}");
                     }
                 }
             }
@@ -109,7 +109,7 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
     for (mechanism, server, waiting) in &mut servers {
         assert_eq!(server.get("/slow/a").is(200).text(), "found", "{mechanism}");
         server.get("/slow/no-such-file").is(404);
-        waiting.iter_mut().for_each(|client| drop(client.reply().is(503)));
+        waiting.iter_mut().for_each(|client| drop(client.response().is(503)));
         server.terminate();
         let mut log = server.stderr().lines().map(Result::unwrap);
         let stopped = log.find(|line| line.contains("stopped:")).unwrap();

@@ -51,8 +51,8 @@ fn another_client_has_its_turn(
         flood.iter_mut().for_each(|(client, ask)| client.send(&*ask));
         right.send(&ask);
     });
-    assert_eq!(right.reply().is(200).text(), "index");
-    let statuses: Vec<u16> = flood.iter_mut().map(|(client, _)| client.reply().status).collect();
+    assert_eq!(right.response().is(200).text(), "index");
+    let statuses: Vec<u16> = flood.iter_mut().map(|(client, _)| client.response().status).collect();
     assert!(statuses.iter().all(|status| [401, 503].contains(status)), "{statuses:?}");
     assert!(statuses.contains(&503), "the flood was none");
 }

@@ -33,12 +33,12 @@ fn no_spelling_of_dot_dot_leaves_the_root() {
                 for depth in [1, 2, 8] {
                     let climb = format!("{dot}{slash}").repeat(depth);
                     let target = format!("{prefix}{climb}secret");
-                    let reply = server.get(&target);
+                    let response = server.get(&target);
                     assert!(
-                        matches!(reply.status, 400 | 404),
+                        matches!(response.status, 400 | 404),
                         "{target}: {} {:?}",
-                        reply.status,
-                        reply.text()
+                        response.status,
+                        response.text()
                     );
                 }
             }

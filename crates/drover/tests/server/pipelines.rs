@@ -30,16 +30,16 @@ const USERS: &str = "ann:$2y$04$abcdefghijklmnopqrstuu/LVz6MZlItEy42I2juLihZ66Hn
 /// What lines of the log have: nothing that depends on time, or on what the connection had before.
 const FORM: &str = "%h %u %v \"%r\" %s %b %X %{ETag}o %{Content-Type}o %{Content-Encoding}o %{Location}o %{Referer}i";
 
-/// A request, and how its reply is read.
+/// A request, and how its response is read.
 struct Asked {
     bytes: String,
-    /// Whether the reply has no body, whatever its length says.
+    /// Whether the response has no body, whatever its length says.
     bodiless: bool,
-    /// Whether the server closes the connection behind the reply.
+    /// Whether the server closes the connection behind the response.
     is_last: bool,
 }
 
-/// A reply without what may differ from one time to the next, and a line of the log without the client.
+/// A response without what may differ from one time to the next, and a line of the log without the client.
 type Outcome = (Vec<String>, Vec<u8>);
 
 fn asked(method: &str, target: &str, host: &str, fields: &[&str]) -> Asked {
@@ -159,7 +159,7 @@ impl Sites {
     }
 
     /// Asks for all of a pipeline by each of some clients, all of whom have sent everything before the server runs. Returns
-    /// the address of each, with the replies.
+    /// the address of each, with the responses.
     fn ask(&mut self, pipelines: &[Vec<&Asked>]) -> Vec<(String, Vec<Outcome>)> {
         let mut clients: Vec<_> = pipelines.iter().map(|_| self.connect()).collect();
         self.server.while_stopped(|| {
@@ -167,14 +167,14 @@ impl Sites {
                 client.send(pipeline.iter().map(|asked| &*asked.bytes).collect::<String>());
             }
         });
-        let replies = clients.iter_mut().zip(pipelines).map(|((client, address), pipeline)| {
-            let replies = pipeline.iter().map(|asked| outcome(client, asked)).collect();
+        let responses = clients.iter_mut().zip(pipelines).map(|((client, address), pipeline)| {
+            let responses = pipeline.iter().map(|asked| outcome(client, asked)).collect();
             if pipeline.last().is_some_and(|asked| asked.is_last) {
                 client.expect_end();
             }
-            (address.clone(), replies)
+            (address.clone(), responses)
         });
-        replies.collect()
+        responses.collect()
     }
 
     /// Ends the server. Returns its lines by the address of their client.
@@ -190,15 +190,15 @@ impl Sites {
     }
 }
 
-/// The reply to a request, as far as it is the same each time.
+/// The response to a request, as far as it is the same each time.
 fn outcome(client: &mut Client, asked: &Asked) -> Outcome {
-    let reply = if asked.bodiless { client.reply_head() } else { client.reply() };
-    let kind = reply.field("Content-Type").unwrap_or_default().to_owned();
-    let lines = reply.lines.iter().filter(|line| !line.starts_with("Date: "));
+    let response = if asked.bodiless { client.response_head() } else { client.response() };
+    let kind = response.field("Content-Type").unwrap_or_default().to_owned();
+    let lines = response.lines.iter().filter(|line| !line.starts_with("Date: "));
     let lines = lines.map(|line| without_boundary(line, &kind)).collect();
     let body = match kind.contains("boundary=") {
-        true => without_boundary(reply.text(), &kind).into_bytes(),
-        false => reply.body,
+        true => without_boundary(response.text(), &kind).into_bytes(),
+        false => response.body,
     };
     (lines, body)
 }
@@ -241,11 +241,11 @@ fn is_as_alone(mechanism: &Mechanism, seed: u64) {
     for round in 0..ROUNDS {
         let pipelines = pipelines(&mut random, &requests);
         let answered = sites.ask(&pipelines);
-        for (pipeline, (address, replies)) in pipelines.iter().zip(answered) {
+        for (pipeline, (address, responses)) in pipelines.iter().zip(answered) {
             let numbers: Vec<usize> = pipeline.iter().map(|asked| number(asked)).collect();
             let what = format!("{}, seed {seed}, round {round}, {numbers:?}", mechanism.name);
-            for (number, reply) in numbers.iter().zip(replies) {
-                assert_eq!(reply, alone[*number].1[0], "{what}: {number}");
+            for (number, response) in numbers.iter().zip(responses) {
+                assert_eq!(response, alone[*number].1[0], "{what}: {number}");
             }
             expected_lines.push((address, numbers, what));
         }

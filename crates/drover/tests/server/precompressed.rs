@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
 use crate::harness::{
-    Client, PATIENCE, Reply, Server, Site, on_every_mechanism, request, usable_backends,
+    Client, PATIENCE, Response, Server, Site, on_every_mechanism, request, usable_backends,
 };
 
 /// Lengths on both sides of the border between memory and file backend.
@@ -41,14 +41,14 @@ fn accept(codings: &str) -> String {
     format!("Accept-Encoding: {codings}")
 }
 
-/// Asserts that the reply is the form with this coding (`""`: the file as it is) and that length.
+/// Asserts that the response is the form with this coding (`""`: the file as it is) and that length.
 #[track_caller]
-fn is_form(reply: &Reply, coding: &str, length: usize) {
+fn is_form(response: &Response, coding: &str, length: usize) {
     let encoding = (!coding.is_empty()).then_some(coding);
-    assert_eq!((reply.status, reply.field("Content-Encoding")), (200, encoding));
-    assert_eq!(reply.field("Vary"), Some("Accept-Encoding"));
-    assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
-    assert!(reply.body == content(coding, length), "another form's bytes");
+    assert_eq!((response.status, response.field("Content-Encoding")), (200, encoding));
+    assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
+    assert_eq!(response.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert!(response.body == content(coding, length), "another form's bytes");
 }
 
 /// What each client gets of a file with all its forms; `of_length` bytes long itself.
@@ -63,19 +63,19 @@ fn each_client_gets_its_form(client: &mut Client, of_length: usize) {
         ("deflate", "", 1),
         ("identity, gzip;q=0.9", "", 1),
     ] {
-        let reply = client.ask(&target, &[&accept(codings)]).is(200);
-        is_form(&reply, coding, of_length / share);
-        let tag = reply.field("ETag").unwrap().to_owned();
+        let response = client.ask(&target, &[&accept(codings)]).is(200);
+        is_form(&response, coding, of_length / share);
+        let tag = response.field("ETag").unwrap().to_owned();
 
         let head = client.head(&target, &[&accept(codings)]);
-        let undated = |reply: &Reply| -> Vec<String> {
-            reply.lines.iter().filter(|it| !it.starts_with("Date")).cloned().collect()
+        let undated = |response: &Response| -> Vec<String> {
+            response.lines.iter().filter(|it| !it.starts_with("Date")).cloned().collect()
         };
-        assert_eq!(undated(&head), undated(&reply));
+        assert_eq!(undated(&head), undated(&response));
 
         let unchanged = format!("If-None-Match: {tag}");
-        let reply = client.ask(&target, &[&accept(codings), &unchanged]).is(304);
-        let fields = (reply.field("ETag"), reply.field("Vary"));
+        let response = client.ask(&target, &[&accept(codings), &unchanged]).is(304);
+        let fields = (response.field("ETag"), response.field("Vary"));
         assert_eq!(fields, (Some(tag.as_str()), Some("Accept-Encoding")));
 
         let part = client.ask(&target, &[&accept(codings), "Range: bytes=10-19"]).is(206);
@@ -135,7 +135,7 @@ fn requests_in_one_packet_get_their_own_forms() {
             for coding in asked {
                 let at = FORMS.iter().position(|(name, _)| *name == coding);
                 let share = at.map_or(1, |at| at + 2);
-                is_form(&client.reply(), at.map_or("", |at| FORMS[at].0), length / share);
+                is_form(&client.response(), at.map_or("", |at| FORMS[at].0), length / share);
             }
         }
     });
@@ -145,9 +145,9 @@ fn requests_in_one_packet_get_their_own_forms() {
 fn without_the_flag_a_form_is_a_file_like_others() {
     let site = pages();
     let server = Server::on(&site, &[]);
-    let reply = server.ask("/3000.html", &[&accept("br, gzip")]).is(200);
-    assert_eq!((reply.field("Vary"), reply.field("Content-Encoding")), (None, None));
-    assert!(reply.body == content("", 3000));
+    let response = server.ask("/3000.html", &[&accept("br, gzip")]).is(200);
+    assert_eq!((response.field("Vary"), response.field("Content-Encoding")), (None, None));
+    assert!(response.body == content("", 3000));
 }
 
 /// Whoever asks for a form by its name gets it as a file, not as a coding of something else.
@@ -155,11 +155,14 @@ fn without_the_flag_a_form_is_a_file_like_others() {
 fn a_form_can_be_downloaded() {
     let site = pages();
     let server = Server::on(&site, FLAGS);
-    let reply = server.ask("/3000.html.gz", &[&accept("br, gzip")]).is(200);
-    let fields =
-        (reply.field("Content-Type"), reply.field("Content-Encoding"), reply.field("Vary"));
+    let response = server.ask("/3000.html.gz", &[&accept("br, gzip")]).is(200);
+    let fields = (
+        response.field("Content-Type"),
+        response.field("Content-Encoding"),
+        response.field("Vary"),
+    );
     assert_eq!(fields, (Some("application/gzip"), None, None));
-    assert!(reply.body == content("gzip", 750));
+    assert!(response.body == content("gzip", 750));
 }
 
 #[test]
@@ -236,8 +239,8 @@ fn a_watched_file_gets_a_new_form_at_once() {
         let mut client = server.connect();
         let since = std::time::Instant::now();
         let mut until = |wanted: Option<&str>| loop {
-            let reply = client.ask("/a.html", &[&accept("br")]).is(200);
-            if reply.field("Content-Encoding") == wanted {
+            let response = client.ask("/a.html", &[&accept("br")]).is(200);
+            if response.field("Content-Encoding") == wanted {
                 break;
             }
             assert!(since.elapsed() < PATIENCE, "{wanted:?} does not come");
@@ -259,7 +262,7 @@ fn what_is_no_file_beneath_the_root_is_no_form() {
     std::os::unix::fs::symlink("/etc/hostname", site.path().join("a.html.gz")).unwrap();
     for flags in [FLAGS, &["--precompressed", "--cache", "off"]] {
         let server = Server::on(&site, flags);
-        let reply = server.ask("/a.html", &[&accept("br, gzip, zstd")]).is(200);
-        assert!(reply.body == content("", 100) && reply.field("Vary").is_none());
+        let response = server.ask("/a.html", &[&accept("br, gzip, zstd")]).is(200);
+        assert!(response.body == content("", 100) && response.field("Vary").is_none());
     }
 }

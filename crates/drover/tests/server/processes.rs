@@ -172,7 +172,7 @@ fn an_interrupt_of_all_is_one_interrupt() {
 #[test]
 fn only_a_supervisor_starts_workers() {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--processes", "--workers", "2"]);
+    command.args(["serve", "--response-size", "1", "--processes", "--workers", "2"]);
     command.args(["--listen", "127.0.0.1:0", "--as-worker", "{}"]);
     let output = command.stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -182,7 +182,7 @@ fn only_a_supervisor_starts_workers() {
 fn the_shares_of_workers_are_told_at_the_end() {
     for flags in [&["--workers", "2"][..], &["--workers", "2", "--processes"]] {
         let mut command = drover();
-        command.args(["serve", "--reply-size", "1"]).args(flags).stderr(Stdio::piped());
+        command.args(["serve", "--response-size", "1"]).args(flags).stderr(Stdio::piped());
         let mut server = Server::start(command, 1);
         for _ in 0..10 {
             server.get("/").is(200);
@@ -205,7 +205,7 @@ const KILLED_MOST: u32 = 20;
 #[test]
 fn a_worker_that_dies_time_and_again_is_replaced_after_a_pause() {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--processes", "--workers", "3"]);
+    command.args(["serve", "--response-size", "1", "--processes", "--workers", "3"]);
     command.stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     let mut log = server.stderr().lines().map(Result::unwrap);

@@ -101,7 +101,7 @@ fn a_header_names_the_client_under_every_mechanism() {
             let mut stream = logging.server.connect();
             // With the first of two requests, of which the second comes by itself.
             stream.send([&header, request("GET", "/a", &[]).as_bytes()].concat());
-            assert_eq!(stream.reply().is(200).text(), "hello");
+            assert_eq!(stream.response().is(200).text(), "hello");
             assert_eq!(stream.get("/a").is(200).text(), "hello");
             expected.extend([client.to_owned(), client.to_owned()]);
         }
@@ -125,11 +125,11 @@ fn a_header_may_come_in_any_two_parts() {
                 if at % 16 == 0 {
                     let mut other = logging.server.connect();
                     other.send([&header, request("GET", "/a", &[]).as_bytes()].concat());
-                    other.reply().is(200);
+                    other.response().is(200);
                     expected.push(client.to_owned());
                 }
                 stream.send(&whole[at..]);
-                stream.reply().is(200);
+                stream.response().is(200);
                 expected.push(client.to_owned());
             }
         }
@@ -229,7 +229,7 @@ fn only_proxies_that_are_trusted_may_connect() {
         assert_eq!(by_unix(&whole), "");
         let mut stream = logging.server.connect();
         stream.send(&whole);
-        stream.reply().is(200);
+        stream.response().is(200);
         let (clients, told) = logging.end();
         assert_eq!(clients, ["192.0.2.7"]);
         assert!(told.contains("unix: is none of --trusted-proxies"), "{told}");
@@ -247,8 +247,8 @@ fn connections_are_counted_by_the_client_that_the_header_names() {
         stream
     };
     let mut first = begin(1);
-    first.reply().is(200);
-    begin(2).reply().is(200);
+    first.response().is(200);
+    begin(2).response().is(200);
     let mut second = begin(1);
     assert_eq!(second.drain().0, 0);
     first.get("/a").is(200);
@@ -356,7 +356,7 @@ fn flags_that_trust_nobody_or_nonsense_are_refused() {
         (&["--forwarded-field", "via"], "x-forwarded-for"),
     ] {
         let mut command = drover();
-        command.args(["serve", "--reply-size", "1", "--check", "-p", "0"]).args(flags);
+        command.args(["serve", "--response-size", "1", "--check", "-p", "0"]).args(flags);
         let output = command.stderr(Stdio::piped()).output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && told.contains(expected), "{told}");

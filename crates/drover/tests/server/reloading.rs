@@ -129,10 +129,10 @@ fn keep_asking(connect: impl Fn() -> Client + Sync, over: &AtomicBool) -> usize 
     let answers = AtomicUsize::new(0);
     let ask = |client: &mut Client| {
         for (target, len) in [("/a", 5), ("/b", 100_000)] {
-            let reply = client.get(target).is(200);
-            assert_eq!(reply.body.len(), len);
+            let response = client.get(target).is(200);
+            assert_eq!(response.body.len(), len);
             answers.fetch_add(1, Ordering::Relaxed);
-            if reply.field("Connection") == Some("close") {
+            if response.field("Connection") == Some("close") {
                 *client = connect();
             }
         }
@@ -192,26 +192,26 @@ fn connections_from_before_go_on() {
         begun.send("GET /a HTTP/1.1\r\nHos");
         let mut under_way = configured.server.connect();
         under_way.send(request("GET", "/large", &[]));
-        assert_eq!(under_way.reply_head().is(200).length(), LARGE);
+        assert_eq!(under_way.response_head().is(200).length(), LARGE);
         configured.set("dispatch = 'poll'\nheader = ['* X-Of: the new']\n");
         // The workers of before answer until they have heard that they are to end, and by what they were started with.
         for (client, rest) in
             [(&mut idle, request("GET", "/a", &[])), (&mut begun, "t: x\r\n\r\n".to_owned())]
         {
             client.send(rest);
-            let mut reply = client.reply().is(200);
-            while reply.field("Connection") != Some("close") {
-                assert_eq!(reply.field("X-Of"), None);
-                reply = client.get("/a").is(200);
+            let mut response = client.response().is(200);
+            while response.field("Connection") != Some("close") {
+                assert_eq!(response.field("X-Of"), None);
+                response = client.get("/a").is(200);
             }
-            assert_eq!(reply.field("X-Of"), None);
+            assert_eq!(response.field("X-Of"), None);
             client.expect_end();
         }
         // Workers of before may have accepted another connection until now.
         let new = loop {
-            let reply = configured.server.get("/a").is(200);
-            if reply.field("Connection").is_none() {
-                break reply;
+            let response = configured.server.get("/a").is(200);
+            if response.field("Connection").is_none() {
+                break response;
             }
         };
         assert_eq!(new.field("X-Of"), Some("the new"));
@@ -306,8 +306,8 @@ fn whoever_watches_sees_reloads_and_counters_that_go_on() {
         let mut configured = Configured::start(&site, flags, "workers = 2\n");
         let admin = configured.server.admin_address();
         let metric = |name: &str| -> u64 {
-            let reply = Client::connect(admin).get("/metrics").is(200);
-            let lines = reply.text().lines().filter(|line| line.starts_with(name));
+            let response = Client::connect(admin).get("/metrics").is(200);
+            let lines = response.text().lines().filter(|line| line.starts_with(name));
             lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
         };
         (0..5).for_each(|_| drop(configured.server.get("/a").is(200)));

@@ -34,13 +34,13 @@ fn answer(server: &Server, text: &str, split: Option<usize>) -> (u16, bool) {
     client.send(first);
     // The server may have refused what it has, and be closing.
     let _ = client.stream().write_all(rest.as_bytes());
-    let reply = client.reply();
-    let persists = reply.field("Connection") != Some("close");
+    let response = client.response();
+    let persists = response.field("Connection") != Some("close");
     if !persists {
         client.end_sending();
         client.expect_end();
     }
-    (reply.status, persists)
+    (response.status, persists)
 }
 
 #[track_caller]
@@ -85,7 +85,7 @@ fn each_limit_of_a_head_is_what_its_flag_says() {
         let mut client = server.connect();
         client.send(of_length(100, 400).repeat(20));
         for _ in 0..20 {
-            client.reply().is(200);
+            client.response().is(200);
         }
     });
 }
@@ -113,8 +113,8 @@ fn a_connection_has_no_more_requests_than_it_may() {
         let flags = ["--max-requests", "3", "--dispatch", mechanism.name];
         let server = Server::on(&site, &flags);
         let connection = |client: &mut Client, target: &str| {
-            let reply = client.get(target).is(200);
-            reply.field("Connection").map(str::to_owned)
+            let response = client.get(target).is(200);
+            response.field("Connection").map(str::to_owned)
         };
         for target in ["/", "/long"] {
             // The slot of one connection is that of the next.
@@ -128,8 +128,8 @@ fn a_connection_has_no_more_requests_than_it_may() {
             let mut client = server.connect();
             client.send(request("GET", target, &[]).repeat(10));
             for number in 1..=3 {
-                let reply = client.reply().is(200);
-                assert_eq!(reply.field("Connection"), (number == 3).then_some("close"));
+                let response = client.response().is(200);
+                assert_eq!(response.field("Connection"), (number == 3).then_some("close"));
             }
             client.end_sending();
             client.expect_end();

@@ -48,12 +48,12 @@ fn the_first_response_after_a_swap_is_of_the_new_release() {
             let server = Server::start(command, 1);
             let mut client = server.connect();
             let small = |client: &mut Client, release: &str| {
-                let reply = client.get(&format!("{prefix}/small")).is(200);
-                assert_eq!(reply.text(), release, "{} {prefix}", mechanism.name);
+                let response = client.get(&format!("{prefix}/small")).is(200);
+                assert_eq!(response.text(), release, "{} {prefix}", mechanism.name);
             };
             let large = |client: &mut Client, release: &str| {
-                let reply = client.get(&format!("{prefix}/large")).is(200);
-                assert!(reply.body == release.repeat(100_000).as_bytes(), "{}", mechanism.name);
+                let response = client.get(&format!("{prefix}/large")).is(200);
+                assert!(response.body == release.repeat(100_000).as_bytes(), "{}", mechanism.name);
             };
             for (round, release) in ["1", "2", "1", "2", "1"].into_iter().enumerate() {
                 await_rest(&server);
@@ -96,11 +96,11 @@ fn what_was_replaced_after_a_response_is_in_the_next_one() {
                     let content = format!("{round}.{step}");
                     let next = site.file("next", &content);
                     fs::rename(next, site.path().join("a")).unwrap();
-                    let reply = match step % 2 {
+                    let response = match step % 2 {
                         0 => client.get("/a"),
                         _ => server.get("/a"),
                     };
-                    assert_eq!(reply.is(200).text(), content, "{}, {step}", mechanism.name);
+                    assert_eq!(response.is(200).text(), content, "{}, {step}", mechanism.name);
                 }
             }
         });

@@ -41,15 +41,15 @@ fn responses_have_their_fields(server: &Server) {
             let whole = client.ask(&target, &[&accept]).is(200);
             let tag = format!("If-None-Match: {}", whole.field("ETag").unwrap());
             let parts = "Range: bytes=0-0,1000-1001";
-            for reply in [
+            for response in [
                 client.ask(&target, &[&accept, &tag]).is(304),
                 client.ask(&target, &[&accept, "Range: bytes=5-9"]).is(206),
                 client.ask(&target, &[&accept, parts]).is(206),
                 client.head(&target, &[&accept]),
                 whole,
             ] {
-                assert_eq!(reply.field("Cache-Control"), Some(CACHED), "{:?}", reply.lines);
-                assert_eq!(reply.field("X-Content-Type-Options"), Some("nosniff"));
+                assert_eq!(response.field("Cache-Control"), Some(CACHED), "{:?}", response.lines);
+                assert_eq!(response.field("X-Content-Type-Options"), Some("nosniff"));
             }
         }
     }
@@ -169,13 +169,13 @@ fn policies_and_security_headers_are_fields_that_written_ones_replace() {
             ("/data.foo", "max-age=600"),
             ("/old", "private"),
         ] {
-            let reply = client.get(target).is(200);
-            let referrer = reply.field("Referrer-Policy");
+            let response = client.get(target).is(200);
+            let referrer = response.field("Referrer-Policy");
             let expected =
                 if target == "/" { "no-referrer" } else { "strict-origin-when-cross-origin" };
-            assert_eq!((reply.field("Cache-Control"), referrer), (Some(policy), Some(expected)));
-            assert_eq!(reply.field("X-Content-Type-Options"), Some("nosniff"));
-            assert_eq!(reply.field("X-Frame-Options"), Some("SAMEORIGIN"));
+            assert_eq!((response.field("Cache-Control"), referrer), (Some(policy), Some(expected)));
+            assert_eq!(response.field("X-Content-Type-Options"), Some("nosniff"));
+            assert_eq!(response.field("X-Frame-Options"), Some("SAMEORIGIN"));
         }
     });
 }
@@ -206,13 +206,13 @@ fn what_the_server_writes_itself_is_not_sniffed_on_every_mechanism() {
                 ("GET", "/folder/a", &long, 431),
             ] {
                 client.send(request(method, target, &[field]));
-                let reply = match method {
-                    "HEAD" => client.reply_head(),
-                    _ => client.reply(),
+                let response = match method {
+                    "HEAD" => client.response_head(),
+                    _ => client.response(),
                 };
-                let found = reply.field("X-Content-Type-Options");
+                let found = response.field("X-Content-Type-Options");
                 assert_eq!(found, Some("nosniff"), "{more:?} {method} {target} {field:.20}");
-                reply.is(status);
+                response.is(status);
             }
             client.expect_end();
         }

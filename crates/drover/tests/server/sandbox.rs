@@ -153,10 +153,10 @@ fn a_root_that_another_directory_takes_the_place_of_is_served_on_every_mechanism
 fn until_fresh(server: &Server, text: &str) {
     let since = std::time::Instant::now();
     loop {
-        let reply = server.get("/a");
-        if reply.status == 200 && reply.text() == text {
+        let response = server.get("/a");
+        if response.status == 200 && response.text() == text {
             return;
         }
-        assert!(since.elapsed() < PATIENCE, "{} in place of {text}", reply.text());
+        assert!(since.elapsed() < PATIENCE, "{} in place of {text}", response.text());
     }
 }

@@ -1,11 +1,11 @@
 //! `--server-timing`: each response says how long the server took, on every mechanism.
 
-use crate::harness::{Reply, Server, Site, on_every_mechanism, request};
+use crate::harness::{Response, Server, Site, on_every_mechanism, request};
 
 /// The milliseconds of `lookup` and `head` that a response states.
 #[track_caller]
-fn stated(reply: &Reply) -> (f64, f64) {
-    let field = reply.field("Server-Timing").expect("a Server-Timing");
+fn stated(response: &Response) -> (f64, f64) {
+    let field = response.field("Server-Timing").expect("a Server-Timing");
     let (lookup, head) = field.split_once(", ").unwrap();
     let millis = |metric: &str, name: &str| -> f64 {
         metric.strip_prefix(name).unwrap().strip_prefix(";dur=").unwrap().parse().unwrap()
@@ -25,30 +25,30 @@ fn every_response_says_how_long_it_took() {
         let mut client = server.connect();
         for _ in 0..3 {
             for (target, len) in [("/a", 5), ("/long", 300_000)] {
-                let reply = client.get(target).is(200);
-                assert_eq!(reply.body.len(), len);
-                let (lookup, head) = stated(&reply);
-                assert!(lookup >= 0.0 && head >= lookup, "{:?}", reply.lines);
+                let response = client.get(target).is(200);
+                assert_eq!(response.body.len(), len);
+                let (lookup, head) = stated(&response);
+                assert!(lookup >= 0.0 && head >= lookup, "{:?}", response.lines);
             }
         }
         // Pipelined, so that several heads stand in the output; the file is kept.
         client.send(whole.repeat(5));
         for _ in 0..5 {
-            let reply = client.reply().is(200);
-            stated(&reply);
-            assert_eq!(reply.text(), "hello");
+            let response = client.response().is(200);
+            stated(&response);
+            assert_eq!(response.text(), "hello");
         }
         stated(&client.head("/a", &[]));
         stated(&client.get("/nothing").is(404));
         stated(&client.get("/folder").is(301));
-        let reply = client.ask("/long", &["Range: bytes=0-9"]).is(206);
-        stated(&reply);
-        assert_eq!(reply.body, b"llllllllll");
+        let response = client.ask("/long", &["Range: bytes=0-9"]).is(206);
+        stated(&response);
+        assert_eq!(response.body, b"llllllllll");
         let tag = client.get("/a").field("ETag").unwrap().to_owned();
         stated(&client.ask("/a", &[&format!("If-None-Match: {tag}")]).is(304));
         stated(&client.ask("/long", &["Range: bytes=0-0,200000-250000"]).is(206));
         client.send("NONSENSE\r\n\r\n");
-        stated(&client.reply().is(400));
+        stated(&client.response().is(400));
     });
 }
 
@@ -66,9 +66,9 @@ fn a_response_that_waited_for_its_file_says_so() {
         command.args(["serve", "--server-timing", "--cache", "off"]).arg(link);
         command.args(["--dispatch", mechanism.name]);
         let server = Server::start(command, 1);
-        let reply = server.get("/ostype");
-        let (lookup, head) = stated(&reply);
-        assert!(lookup > 0.0 && head >= lookup, "{:?}", reply.lines);
+        let response = server.get("/ostype");
+        let (lookup, head) = stated(&response);
+        assert!(lookup > 0.0 && head >= lookup, "{:?}", response.lines);
     });
 }
 
@@ -86,14 +86,14 @@ fn without_the_flag_no_response_says_it() {
 }
 
 #[test]
-fn replies_of_a_size_say_it_too() {
+fn responses_of_a_size_say_it_too() {
     for size in [5, 100_000] {
         let server = Server::of_size(size, &["--server-timing"]);
         let mut client = server.connect();
         for _ in 0..2 {
-            let reply = client.get("/").is(200);
-            stated(&reply);
-            assert_eq!(reply.body.len(), size);
+            let response = client.get("/").is(200);
+            stated(&response);
+            assert_eq!(response.body.len(), size);
         }
     }
 }

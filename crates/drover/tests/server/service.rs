@@ -26,7 +26,7 @@ fn told(socket: &UnixDatagram) -> String {
 
 fn serve(flags: &[&str]) -> Command {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--workers", "2"]).args(flags);
+    command.args(["serve", "--response-size", "1", "--workers", "2"]).args(flags);
     command
 }
 

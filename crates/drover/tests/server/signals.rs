@@ -11,7 +11,7 @@ use crate::harness::{Server, Site, drover, on_every_mechanism, signal, wait_unti
 fn servers() -> impl Iterator<Item = Server> {
     [&["--workers", "2"][..], &["--workers", "2", "--processes"]].into_iter().map(|flags| {
         let mut command = drover();
-        command.args(["serve", "--reply-size", "1"]).args(flags).stderr(Stdio::piped());
+        command.args(["serve", "--response-size", "1"]).args(flags).stderr(Stdio::piped());
         Server::start(command, 1)
     })
 }
@@ -95,7 +95,7 @@ fn a_signal_ends_a_server_that_waits_while_it_starts() {
     assert!(made.success());
     for (name, number) in [("TERM", 15), ("INT", 2), ("QUIT", 3)] {
         let mut command = drover();
-        command.args(["serve", "--reply-size", "1", "--listen", "127.0.0.1:0", "--trace"]);
+        command.args(["serve", "--response-size", "1", "--listen", "127.0.0.1:0", "--trace"]);
         let mut child = command.arg(&fifo).spawn().unwrap();
         while !catches(child.id(), number) {
             assert!(child.try_wait().unwrap().is_none(), "it ended");

@@ -32,7 +32,7 @@ fn ask(server: &Server) {
     }
     client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".repeat(REQUESTS as usize / 2));
     for _ in 0..REQUESTS / 2 {
-        client.reply().is(200);
+        client.response().is(200);
     }
 }
 

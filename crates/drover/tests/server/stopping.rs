@@ -18,7 +18,7 @@ pub(crate) fn site() -> Site {
 fn download(server: &Server) -> Client {
     let mut client = server.connect();
     client.send(request("GET", "/large", &[]));
-    assert_eq!(client.reply_head().is(200).length(), LARGE);
+    assert_eq!(client.response_head().is(200).length(), LARGE);
     client
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn finishes_what_is_under_way(mut server: Server) {
     idle.expect_end();
     fresh.expect_end();
     begun.send("\r\n");
-    let reply = begun.reply().is(200);
-    assert_eq!(reply.field("Connection"), Some("close"));
+    let response = begun.response().is(200);
+    assert_eq!(response.field("Connection"), Some("close"));
     begun.expect_end();
     assert_eq!(under_way.drain().0, LARGE);
     assert!(server.exit_status().success());
@@ -65,7 +65,7 @@ fn an_idle_server_stops_at_once() {
 fn an_idle_server_has_lost_nothing_at_its_end() {
     on_every_mechanism(|mechanism| {
         let mut command = drover();
-        command.args(["serve", "--reply-size", "1", "--dispatch", mechanism.name]);
+        command.args(["serve", "--response-size", "1", "--dispatch", mechanism.name]);
         command.stderr(Stdio::piped());
         let mut server = Server::start(command, 1);
         server.terminate();
@@ -109,7 +109,7 @@ fn a_request_right_after_the_stop_is_answered_and_told_of_the_end() {
     on_every_mechanism(|mechanism| {
         for processes in [&[][..], &["--processes", "--workers", "2"]] {
             let mut command = drover();
-            command.args(["serve", "--reply-size", "5", "--grace", "10m"]).args(processes);
+            command.args(["serve", "--response-size", "5", "--grace", "10m"]).args(processes);
             command.args(["--dispatch", mechanism.name]).stderr(Stdio::piped());
             let mut server = Server::start(command, 1);
             let mut log = server.stderr().lines().map(Result::unwrap);

@@ -57,12 +57,12 @@ fn follows_as_it_should(server: &Server, symlinks: &str, label: &str) {
             ("/around/small", page, any),
             ("/secret", secret, any),
         ] {
-            let reply = client.get(target);
+            let response = client.get(target);
             let expected = if is_found { (200, content) } else { (404, "404 Not Found\n") };
             assert!(
-                (reply.status, reply.text()) == expected,
+                (response.status, response.text()) == expected,
                 "{label} {symlinks} {target}: {}",
-                reply.status
+                response.status
             );
         }
         for target in

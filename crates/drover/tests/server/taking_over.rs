@@ -116,7 +116,7 @@ fn connections_from_before_go_on_with_the_server_of_before() {
         idle.get("/a").is(200);
         let mut under_way = first.connect();
         under_way.send(request("GET", "/large", &[]));
-        assert_eq!(under_way.reply_head().is(200).length(), LARGE);
+        assert_eq!(under_way.response_head().is(200).length(), LARGE);
 
         let mut second = succession.next(flags);
         let mut log = first.stderr();
@@ -127,9 +127,9 @@ fn connections_from_before_go_on_with_the_server_of_before() {
         // Until all workers of the first one have heard of it.
         while second.get("/a").is(200).field("X-Of").is_some() {}
         loop {
-            let reply = idle.get("/a").is(200);
-            assert_eq!(reply.field("X-Of"), Some("the first"));
-            if reply.field("Connection") == Some("close") {
+            let response = idle.get("/a").is(200);
+            assert_eq!(response.field("X-Of"), Some("the first"));
+            if response.field("Connection") == Some("close") {
                 break;
             }
         }
@@ -176,8 +176,8 @@ fn the_listener_of_admin_goes_over_too() {
     let mut first = succession.next(&["--admin", "127.0.0.1:0", "--dispatch", "epoll"]);
     let admin = first.admin_address();
     let dispatch = || {
-        let reply = Client::connect(admin).get("/status.json").is(200);
-        let status: serde_json::Value = serde_json::from_str(reply.text()).unwrap();
+        let response = Client::connect(admin).get("/status.json").is(200);
+        let status: serde_json::Value = serde_json::from_str(response.text()).unwrap();
         status["dispatch"].as_str().unwrap().to_owned()
     };
     assert_eq!(dispatch(), "epoll");

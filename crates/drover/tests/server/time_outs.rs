@@ -3,12 +3,14 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Client, PATIENCE, Reply, Server, Site, on_every_mechanism, pause, request};
+use crate::harness::{
+    Client, PATIENCE, Response, Server, Site, on_every_mechanism, pause, request,
+};
 
 /// How long a connection may be silent where that is under test.
 pub(crate) const SILENCE: &str = "500ms";
 
-/// A client that has asked for `target` on a new connection, and has a reply to read. On a machine that
+/// A client that has asked for `target` on a new connection, and has a response to read. On a machine that
 /// has other work to do its request may come after [`SILENCE`], and its connection is closed: then it
 /// asks on another one.
 fn asking(server: &Server, target: &str) -> Client {
@@ -26,19 +28,19 @@ fn asking(server: &Server, target: &str) -> Client {
 pub(crate) fn a_silent_connection_is_closed(server: &Server) {
     let mut mute = server.connect();
     let mut client = asking(server, "/a");
-    client.reply().is(200);
+    client.response().is(200);
     client.expect_end();
     mute.expect_end();
 }
 
 /// What `ask` returns once its head was in time. On a machine that has other work to do a head may take longer than the
 /// `limit`, and the answer is a 408: then it asks again.
-fn in_time(limit: Duration, ask: impl Fn() -> (Client, Reply)) -> Client {
+fn in_time(limit: Duration, ask: impl Fn() -> (Client, Response)) -> Client {
     loop {
         let begin = Instant::now();
-        let (client, reply) = ask();
-        if reply.status != 408 {
-            reply.is(200);
+        let (client, response) = ask();
+        if response.status != 408 {
+            response.is(200);
             return client;
         }
         assert!(begin.elapsed() >= limit, "408 too soon");
@@ -49,8 +51,8 @@ fn in_time(limit: Duration, ask: impl Fn() -> (Client, Reply)) -> Client {
 fn get_in_time(server: &Server, limit: Duration) -> Client {
     in_time(limit, || {
         let mut client = server.connect();
-        let reply = client.get("/a");
-        (client, reply)
+        let response = client.get("/a");
+        (client, response)
     })
 }
 
@@ -60,8 +62,8 @@ pub(crate) const HEAD_LIMIT: (&str, Duration) = ("300ms", Duration::from_millis(
 pub(crate) fn a_head_that_does_not_end_is_a_408(server: &Server) {
     let mut client = get_in_time(server, HEAD_LIMIT.1);
     client.send("GET /a HTTP/1.1\r\nHost:");
-    let reply = client.reply().is(408);
-    assert_eq!(reply.field("Connection"), Some("close"));
+    let response = client.response().is(408);
+    assert_eq!(response.field("Connection"), Some("close"));
     client.end_sending();
     client.expect_end();
 }
@@ -90,13 +92,13 @@ pub(crate) fn a_download_outlives_the_time_for_its_head(server: &Server, length:
         // Once this is answered, the worker has the beginning.
         get_in_time(server, HEAD_LIMIT.1);
         client.send(rest);
-        let reply = client.reply_head();
-        (client, reply)
+        let response = client.response_head();
+        (client, response)
     });
     let first = client.read(1000).len();
     let mut late = server.connect();
     late.send(begin);
-    late.reply().is(408);
+    late.response().is(408);
     assert_eq!(client.read(length - first).len(), length - first);
 }
 
@@ -126,7 +128,7 @@ fn slowly(mut client: Client, limit: Duration) -> Option<Client> {
     }
     client.send(third);
     client.stream().set_read_timeout(Some(PATIENCE)).unwrap();
-    let status = client.reply().status;
+    let status = client.response().status;
     assert!(status == 200 || (status == 408 && begin.elapsed() >= limit), "{status}");
     (status == 200).then_some(client)
 }
@@ -138,7 +140,7 @@ fn a_client_that_takes_nothing_is_given_up() {
     site.sparse("large", len);
     let server = Server::on(&site, &["--idle-timeout", SILENCE]);
     let mut client = asking(&server, "/large");
-    client.reply_head().is(200);
+    client.response_head().is(200);
     // Nothing is read until the server has given up, which a second connection's end shows: it
     // began later and has the same limit.
     server.connect().expect_end();
@@ -155,7 +157,7 @@ fn no_limit_is_no_limit() {
     assert!(client.stream().read(&mut [0; 1]).is_err(), "the server did not wait");
     client.stream().set_read_timeout(Some(PATIENCE)).unwrap();
     client.send("TP/1.1\r\nHost: test\r\n\r\n");
-    client.reply().is(200);
+    client.response().is(200);
 }
 
 /// No client takes as much as is asked for here. This one takes some 60 MB per second, without keeping a processor busy: it
@@ -169,7 +171,7 @@ fn a_client_that_takes_too_little_is_cut_off() {
         let flags = ["--min-rate", "1000G", "--idle-timeout", "1s"];
         let server = Server::on(&site, &[&flags[..], &["--dispatch", mechanism.name]].concat());
         let mut slow = asking(&server, "/large");
-        slow.reply_head().is(200);
+        slow.response_head().is(200);
         let mut taken = 0;
         while let Ok(count @ 1..) = slow.stream().read(&mut [0; 65_536]) {
             taken += count as u64;
@@ -188,7 +190,7 @@ fn a_client_that_takes_enough_is_served_to_the_end() {
         let flags = ["--min-rate", "1", "--dispatch", mechanism.name];
         let server = Server::on(&site, &flags);
         let mut client = asking(&server, "/large");
-        client.reply_head().is(200);
+        client.response_head().is(200);
         client.end_sending();
         let (taken, end) = client.drain();
         assert_eq!((taken, end.ok()), (len, Some(())));

@@ -1,4 +1,4 @@
-//! `--trace`: a line for each reply, whatever becomes of it.
+//! `--trace`: a line for each response, whatever becomes of it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -40,7 +40,7 @@ fn trace(site: &Site, flags: &[&str], clients: impl Fn(&Server)) -> String {
 }
 
 #[test]
-fn every_reply_has_its_line_on_every_mechanism() {
+fn every_response_has_its_line_on_every_mechanism() {
     let site = Site::new();
     site.file("small", "x");
     on_every_mechanism(|mechanism| {
@@ -50,11 +50,11 @@ fn every_reply_has_its_line_on_every_mechanism() {
             let mut client = server.connect();
             let requests = ["GET /small HTTP/1.1\r\nHost: a\r\n\r\n"; 3].concat();
             client.send(requests);
-            (0..3).for_each(|_| drop(client.reply().is(200)));
+            (0..3).for_each(|_| drop(client.response().is(200)));
             client.get("/none").is(404);
             let mut refused = server.connect();
             refused.send("nonsense\r\n\r\n");
-            refused.reply().is(400);
+            refused.response().is(400);
         });
         let lines = lines(&text);
         let mut states: Vec<_> = lines.iter().map(|line| line["status"]).collect();
@@ -96,7 +96,7 @@ fn the_backend_that_read_and_its_reads_are_told() {
 }
 
 #[test]
-fn a_reply_that_does_not_arrive_is_told_too() {
+fn a_response_that_does_not_arrive_is_told_too() {
     let site = Site::new();
     site.sparse("large", 64 << 20);
     let text = trace(&site, &[], |server| {

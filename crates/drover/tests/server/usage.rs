@@ -49,7 +49,7 @@ fn wrong_values_are_answered_with_right_ones() {
     fails(&["--user", "root"], 2, &["--user", "www-data"]);
     fails(&["--workers", "9999", "--pin", "--listen", "0"], 2, &["--pin", "--workers"]);
     fails(&["--trace", "t", "--processes"], 2, &["--trace", "--processes"]);
-    fails(&["--reply-size", "1", "."], 2, &["--reply-size", "ROOT"]);
+    fails(&["--response-size", "1", "."], 2, &["--response-size", "ROOT"]);
     fails(&["--trace", "/no/such/trace", "--listen", "0"], 1, &["--trace", "/no/such/trace"]);
     fails(&["--no-such-flag"], 2, &["--no-such-flag"]);
 }
@@ -133,7 +133,7 @@ fn a_port_that_is_taken_is_said_to_be() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for workers in ["1", "2"] {
-        let flags = ["--reply-size", "1", "--listen", &address, "--workers", workers];
+        let flags = ["--response-size", "1", "--listen", &address, "--workers", workers];
         fails(&flags, 1, &[&address, "taken", "--listen"]);
     }
 }
@@ -143,14 +143,18 @@ fn a_port_is_not_shared_with_another_server() {
     let server = Server::of_size(1, &["--workers", "2"]);
     let address = server.address().to_string();
     for workers in ["1", "2"] {
-        let flags = ["--reply-size", "1", "--listen", &address, "--workers", workers];
+        let flags = ["--response-size", "1", "--listen", &address, "--workers", workers];
         fails(&flags, 1, &[&address, "taken"]);
     }
 }
 
 #[test]
 fn an_address_of_another_machine_is_refused() {
-    fails(&["--reply-size", "1", "--listen", "192.0.2.1:0"], 1, &["192.0.2.1", "no such address"]);
+    fails(
+        &["--response-size", "1", "--listen", "192.0.2.1:0"],
+        1,
+        &["192.0.2.1", "no such address"],
+    );
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn there_is_a_worker_for_each_processor() {
         let expected = cpus.len().min(by_quota);
         for flags in [&[][..], &["--workers", "auto"]] {
             let mut command = drover();
-            command.args(["serve", "--check", "--reply-size", "1", "--listen", "0"]).args(flags);
+            command.args(["serve", "--check", "--response-size", "1", "--listen", "0"]).args(flags);
             drover_sys::process::pin(&mut command, cpus).unwrap();
             let output = command.output().unwrap();
             let stdout = String::from_utf8(output.stdout).unwrap();
@@ -193,7 +197,7 @@ fn there_is_a_worker_for_each_processor() {
 #[test]
 fn check_tries_the_trace_and_writes_nothing() {
     fn with(path: &str) -> Vec<&str> {
-        vec!["--check", "--reply-size", "1", "--listen", "127.0.0.1:0", "--trace", path]
+        vec!["--check", "--response-size", "1", "--listen", "127.0.0.1:0", "--trace", path]
     }
     let site = Site::new();
     fails(&with("/no/such/trace"), 1, &["cannot begin --trace /no/such/trace", "No such file"]);
@@ -213,7 +217,7 @@ fn check_tries_the_trace_and_writes_nothing() {
 #[test]
 fn every_address_is_announced_and_answers() {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "3", "--workers", "2"]);
+    command.args(["serve", "--response-size", "3", "--workers", "2"]);
     let mut n_addresses = 2;
     command.args(["--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0"]);
     if TcpListener::bind("[::1]:0").is_ok() {
@@ -252,12 +256,12 @@ fn the_log_says_what_auto_has_picked() {
 #[test]
 fn a_client_that_speaks_tls_is_refused_and_told_of_once() {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1"]).stderr(Stdio::piped());
+    command.args(["serve", "--response-size", "1"]).stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     for _ in 0..3 {
         let mut client = server.connect();
         client.send(b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03");
-        client.reply().is(400);
+        client.response().is(400);
     }
     server.terminate();
     let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
@@ -293,7 +297,7 @@ fn a_server_on_every_address_names_those_it_can_be_reached_at() {
             continue;
         }
         let mut command = drover();
-        command.args(["serve", "--reply-size", "3", "--listen", &format!("{any}:0")]);
+        command.args(["serve", "--response-size", "3", "--listen", &format!("{any}:0")]);
         let server = Server::start(command, 1);
         let address = format!("{loopback}:{}", server.address().port());
         let mut client = crate::harness::Client::connect(address.parse().unwrap());
@@ -318,7 +322,7 @@ fn only_devpoll_has_parts_of_dev_poll() {
 fn events_are_recorded_where_there_are_any_of_one_worker() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("events");
-    let record = ["--reply-size", "1", "--record-events", file.to_str().unwrap()];
+    let record = ["--response-size", "1", "--record-events", file.to_str().unwrap()];
     let fails_with = |more: &[&str]| fails(&[&record, more].concat(), 2, &["--record-events"]);
     fails_with(&["--workers", "2", "--dispatch", "poll"]);
     fails_with(&["--workers", "1", "--processes", "--dispatch", "poll"]);
@@ -340,7 +344,7 @@ fn events_that_cannot_be_recorded_are_told_of() {
         return drover_testing::skip!("there is no /dev/full");
     }
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--record-events", "/dev/full"]);
+    command.args(["serve", "--response-size", "1", "--record-events", "/dev/full"]);
     command.args(["--dispatch", "poll"]).stderr(std::process::Stdio::piped());
     let mut server = Server::start(command, 1);
     server.get("/").is(200);

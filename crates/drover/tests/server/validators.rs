@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::harness::{PATIENCE, Reply, Server, Site, drover, on_every_mechanism, request};
+use crate::harness::{PATIENCE, Response, Server, Site, drover, on_every_mechanism, request};
 
 /// One that is kept as bytes, and one that is not.
 const LENGTHS: [usize; 2] = [3_000, 200_000];
@@ -23,8 +23,8 @@ fn deploy(site: &Site, name: &str, byte: u8, length: usize) {
     fs::rename(new, site.path().join(name)).unwrap();
 }
 
-fn tag(reply: &Reply) -> String {
-    reply.field("ETag").unwrap().to_owned()
+fn tag(response: &Response) -> String {
+    response.field("ETag").unwrap().to_owned()
 }
 
 impl Site {
@@ -120,9 +120,9 @@ fn tags_are_of_times_or_missing_if_that_is_asked_for() {
         let mtime = Server::on(&site, &["--etag", "mtime"]).get(&target).is(200);
         assert!(is_weak(&tag(&mtime)), "its time was set");
         let off = Server::on(&site, &["--etag", "off"]);
-        let reply = off.get(&target).is(200);
-        assert_eq!(reply.field("ETag"), None);
-        let since = format!("If-Modified-Since: {}", reply.field("Last-Modified").unwrap());
+        let response = off.get(&target).is(200);
+        assert_eq!(response.field("ETag"), None);
+        let since = format!("If-Modified-Since: {}", response.field("Last-Modified").unwrap());
         off.ask(&target, &[&since]).is(304);
     }
 }
@@ -138,8 +138,8 @@ fn each_coding_has_its_own_tag() {
         let server = Server::on(&site, &[flags, &["--precompressed"]].concat());
         let forms = ["identity", "gzip", "br", "zstd"];
         let tag_of = |coding| {
-            let reply = server.ask("/a", &[&format!("Accept-Encoding: {coding}")]).is(200);
-            (reply.field("Content-Encoding").map(str::to_owned), tag(&reply))
+            let response = server.ask("/a", &[&format!("Accept-Encoding: {coding}")]).is(200);
+            (response.field("Content-Encoding").map(str::to_owned), tag(&response))
         };
         let tags: BTreeMap<_, _> = forms.into_iter().map(tag_of).collect();
         let different: BTreeSet<_> = tags.values().collect();
@@ -159,10 +159,10 @@ fn files_without_a_length_are_read_to_their_end_on_every_mechanism() {
             let server = Server::start(command, 1);
             let mut client = server.connect();
             for _ in 0..2 {
-                let reply = client.get("/ostype").is(200);
-                assert_eq!(reply.text(), expected);
+                let response = client.get("/ostype").is(200);
+                assert_eq!(response.text(), expected);
                 for field in ["ETag", "Last-Modified"] {
-                    assert_eq!(reply.field(field), None);
+                    assert_eq!(response.field(field), None);
                 }
                 assert_eq!(client.head("/ostype", &[]).is(200).length(), expected.len() as u64);
                 let part = client.ask("/ostype", &["Range: bytes=1-2"]).is(206);
@@ -170,7 +170,7 @@ fn files_without_a_length_are_read_to_their_end_on_every_mechanism() {
             }
             client.send([request("GET", "/ostype", &[]), request("GET", "/ostype", &[])].concat());
             for _ in 0..2 {
-                assert_eq!(client.reply().is(200).text(), expected);
+                assert_eq!(client.response().is(200).text(), expected);
             }
         }
     });
@@ -187,8 +187,8 @@ fn files_with_another_length_than_they_have_bytes_are_read_to_their_end() {
     command.args(["serve", "/sys/kernel/mm"]);
     let server = Server::start(command, 1);
     for _ in 0..2 {
-        let reply = server.get("/transparent_hugepage/enabled").is(200);
-        assert_eq!((reply.text(), reply.field("ETag")), (expected.as_str(), None));
+        let response = server.get("/transparent_hugepage/enabled").is(200);
+        assert_eq!((response.text(), response.field("ETag")), (expected.as_str(), None));
     }
 }
 
@@ -219,12 +219,12 @@ fn a_file_that_is_stored_compressed_is_sent_with_its_coding() {
             ("/a.svgz", Some("gzip"), "image/svg+xml; charset=utf-8", "drawing"),
             ("/a.tar.gz", None, "application/gzip", "archive"),
         ] {
-            let reply = client.ask(target, &["Accept-Encoding: gzip, br"]).is(200);
-            let fields = (reply.field("Content-Encoding"), reply.field("Content-Type"));
+            let response = client.ask(target, &["Accept-Encoding: gzip, br"]).is(200);
+            let fields = (response.field("Content-Encoding"), response.field("Content-Type"));
             assert_eq!(fields, (coding, Some(kind)), "{target} {more:?}");
-            let named = reply.lines.iter().filter(|it| it.starts_with("Content-Encoding"));
+            let named = response.lines.iter().filter(|it| it.starts_with("Content-Encoding"));
             assert_eq!(named.count(), usize::from(coding.is_some()));
-            assert_eq!(reply.text(), text.repeat(500));
+            assert_eq!(response.text(), text.repeat(500));
             let several = client.ask(target, &["Range: bytes=0-0,1500-1501"]);
             several.is(if coding.is_some() { 200 } else { 206 });
             let part = client.ask(target, &["Range: bytes=0-1"]).is(206);

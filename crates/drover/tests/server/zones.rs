@@ -94,13 +94,13 @@ fn the_address_is_printed_as_a_url_has_it_and_no_response_has_the_zone() {
         ] {
             let mut client = server.connect();
             client.send(request_to(&host, "/a", ""));
-            assert_eq!(client.reply().is(200).text(), body);
+            assert_eq!(client.response().is(200).text(), body);
         }
         for (path, location) in [("/folder", "/folder/"), ("/old", "/new")] {
             let mut client = server.connect();
             client.send(request_to("[fe80::9%25lo]", path, ""));
-            let reply = client.reply().is(301);
-            assert_eq!(reply.field("Location"), Some(location));
+            let response = client.response().is(301);
+            assert_eq!(response.field("Location"), Some(location));
         }
     });
 }

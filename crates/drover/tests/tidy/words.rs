@@ -70,6 +70,34 @@ fn names_are_words_of_the_field() {
     assert!(found.is_empty(), "say the field's word:\n{}", found.join("\n"));
 }
 
+/// RFC 9110 has responses. Only what reads old names, and the crate that speaks FUSE, whose messages are replies, say otherwise.
+#[test]
+fn a_response_has_one_name() {
+    const OLD: [&str; 2] = ["reply", "replies"];
+    const MAY: [&str; 6] = [
+        "crates/disk/",
+        "lab/src/old_names.rs",
+        "cli/mod.rs",
+        "serve/flags.rs",
+        "config/file.rs",
+        "tidy/words.rs",
+    ];
+    let may = |path: &std::path::Path| {
+        let path = path.to_string_lossy();
+        MAY.iter().any(|it| path.contains(it))
+    };
+    let mut found = Vec::new();
+    for (path, text) in sources().into_iter().filter(|(path, _)| !may(path)) {
+        for (at, line) in text.lines().enumerate() {
+            let words = line.split(|it: char| !it.is_alphabetic()).map(str::to_lowercase);
+            if words.into_iter().any(|word| OLD.contains(&&*word)) {
+                found.push(format!("{}:{}: {}", path.display(), at + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "say response:\n{}", found.join("\n"));
+}
+
 /// The name of the type that a line makes visible outside its file. A command's `Args` are named by the command's own
 /// file, and type aliases within an `impl` are the trait's.
 fn public_type(line: &str) -> Option<&str> {

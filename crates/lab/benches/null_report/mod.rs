@@ -41,15 +41,15 @@ pub(crate) fn samples(random: &mut Xoshiro256PlusPlus, noise: Noise, rounds: u32
     for round in 1..=rounds {
         let equal = vec![10.0; cells.len()];
         let metrics = [
-            ("cpu-per-reply", noise.round(random, &equal)),
+            ("cpu-per-response", noise.round(random, &equal)),
             ("throughput", noise.round(random, &equal)),
             ("latency-median", noise.round(random, &equal)),
-            ("reply-rate", quiet.round(random, &equal)),
+            ("response-rate", quiet.round(random, &equal)),
         ];
         for (at, cell) in cells.iter().enumerate() {
             let offered = cell.levels["offered"].number().expect("a number");
             let value = |name: &str, value: f64| match name {
-                "reply-rate" => offered * value / 10.0,
+                "response-rate" => offered * value / 10.0,
                 _ => value,
             };
             let values = metrics.iter().map(|(name, of)| ((*name).to_owned(), value(name, of[at])));

@@ -23,7 +23,7 @@ pub(super) const SERVER: &str = "server";
 pub(super) const AGAIN: &str = "again";
 
 /// The metric in which a slowed server is worse by a known share.
-pub(super) const SLOWED_METRIC: &str = "cpu-per-reply";
+pub(super) const SLOWED_METRIC: &str = "cpu-per-response";
 
 /// The source of the built-in experiment file.
 struct OwnFile;

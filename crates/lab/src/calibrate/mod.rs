@@ -14,6 +14,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Environment, JournalError, write_whole};
+use crate::old_names::read_metric;
 
 pub use experiment::{PRESET, SLOWED, cpu_per_request, equal_servers, slowed_servers};
 pub use noise::{noise, slowed};
@@ -60,7 +61,8 @@ pub struct Calibration {
 pub struct MetricNoise {
     /// The name of the workload: `saturation`.
     pub workload: String,
-    /// The name of the metric in experiment files: `cpu-per-reply`.
+    /// The name of the metric in experiment files: `cpu-per-response`.
+    #[serde(deserialize_with = "read_metric")]
     pub metric: String,
     /// The name of the metric in tables.
     pub title: String,
@@ -102,6 +104,7 @@ pub struct SlowedServer {
     /// The name of the workload.
     pub workload: String,
     /// The name of the metric.
+    #[serde(deserialize_with = "read_metric")]
     pub metric: String,
     /// By which share of its CPU time per request the server was slowed, in percent.
     pub percent: f64,
@@ -182,7 +185,7 @@ mod tests {
             metrics: Vec::new(),
             slowed: vec![SlowedServer {
                 workload: "saturation".to_owned(),
-                metric: "cpu-per-reply".to_owned(),
+                metric: "cpu-per-response".to_owned(),
                 percent: 5.0,
                 spin_us: 0.7,
                 measured_percent: 5.5,

@@ -173,7 +173,7 @@ mod tests {
             let shared = QUIET.between_rounds * normal(&mut random);
             for cell in experiment.cells(&experiment.presets[PRESET]) {
                 let mut sample = Sample::new(cell, round);
-                for metric in ["cpu-per-reply", "reply-rate", "latency-median"] {
+                for metric in ["cpu-per-response", "response-rate", "latency-median"] {
                     let value = (shared + QUIET.within_round * normal(&mut random)).exp();
                     let value = value * cost(&sample.cell.subject);
                     sample.values.insert(metric.to_owned(), value);
@@ -193,10 +193,10 @@ mod tests {
             sample.validity.insert(Mark::GeneratorLimited);
         }
         let noise = noise(&experiment, &samples, 1);
-        // No sample has a 99th percentile; under the low rate the reply rate says nothing.
+        // No sample has a 99th percentile; under the low rate the response rate says nothing.
         assert_eq!(noise.len(), 8, "{noise:?}");
         let first = &noise[0];
-        assert_eq!((&*first.workload, &*first.metric), ("low rate", "cpu-per-reply"));
+        assert_eq!((&*first.workload, &*first.metric), ("low rate", "cpu-per-response"));
         assert_eq!((first.rounds, first.split_rounds, first.limited), (29, 10, 0));
         assert!(first.splits >= 200 && first.false_alarms < 0.1, "{first:?}");
         assert!((first.within_rounds / 0.03 - 1.0).abs() < 0.3, "{first:?}");

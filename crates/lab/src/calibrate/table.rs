@@ -110,7 +110,7 @@ mod tests {
     fn calibration() -> Calibration {
         let metric = |workload: &str, title: &str, limited| MetricNoise {
             workload: workload.to_owned(),
-            metric: "cpu-per-reply".to_owned(),
+            metric: "cpu-per-response".to_owned(),
             title: title.to_owned(),
             unit: "µs".to_owned(),
             median: 123_456.7,
@@ -135,11 +135,11 @@ mod tests {
             environment: Environment::default(),
             metrics: vec![
                 metric("saturation", "CPU per response", 0),
-                metric("low", "Reply rate", 3),
+                metric("low", "Response rate", 3),
             ],
             slowed: vec![SlowedServer {
                 workload: "saturation".to_owned(),
-                metric: "cpu-per-reply".to_owned(),
+                metric: "cpu-per-response".to_owned(),
                 percent: 12.5,
                 spin_us: 1.0,
                 measured_percent: 12.9,

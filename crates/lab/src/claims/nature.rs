@@ -63,7 +63,7 @@ fn nature(metric: &str, better: Better) -> Nature {
         .iter()
         .any(|prefix| metric.starts_with(prefix));
     let is_rate = [
-        "reply-rate",
+        "response-rate",
         "throughput",
         "event-rate",
         "cpu-percent",
@@ -135,10 +135,10 @@ mod tests {
     fn a_limited_generator_bounds_rates_from_below_and_times_from_above() {
         let limited = BTreeSet::from([Mark::GeneratorLimited]);
         let bound = |metric, better| bound(metric, better, &limited, Use::Compared);
-        assert_eq!(bound("reply-rate", Better::Higher), Bound::AtLeast);
+        assert_eq!(bound("response-rate", Better::Higher), Bound::AtLeast);
         assert_eq!(bound("cpu-percent", Better::Lower), Bound::AtLeast);
         assert_eq!(bound("latency-p99", Better::Lower), Bound::AtMost);
-        assert_eq!(bound("cpu-per-reply", Better::Lower), Bound::Exact);
+        assert_eq!(bound("cpu-per-response", Better::Lower), Bound::Exact);
         assert_eq!(bound("my-rate", Better::Higher), Bound::AtLeast);
         assert_eq!(bound("my-time", Better::Lower), Bound::AtMost);
     }
@@ -147,7 +147,7 @@ mod tests {
     fn late_requests_bound_times_alone() {
         let late = BTreeSet::from([Mark::Late]);
         let bound = |metric, better| bound(metric, better, &late, Use::Compared);
-        assert_eq!(bound("reply-rate", Better::Higher), Bound::Exact);
+        assert_eq!(bound("response-rate", Better::Higher), Bound::Exact);
         assert_eq!(bound("cpu-percent", Better::Lower), Bound::Exact);
         assert_eq!(bound("latency-p99", Better::Lower), Bound::AtMost);
     }
@@ -157,7 +157,7 @@ mod tests {
         let errors = BTreeSet::from([Mark::Errors]);
         let bound = |metric, better, marks| bound(metric, better, marks, Use::Compared);
         assert_eq!(bound("latency-mean", Better::Lower, &errors), Bound::AtLeast);
-        assert_eq!(bound("reply-rate", Better::Higher, &errors), Bound::Exact);
+        assert_eq!(bound("response-rate", Better::Higher, &errors), Bound::Exact);
         assert_eq!(bound("error-percent", Better::Lower, &errors), Bound::Exact);
         let both = BTreeSet::from([Mark::Errors, Mark::Late]);
         assert_eq!(bound("latency-mean", Better::Lower, &both), Bound::Unknown);
@@ -167,11 +167,11 @@ mod tests {
     fn a_cold_sample_counts_for_nothing_and_few_events_for_no_percentile() {
         let unusable = |metric, marks| unusable(metric, marks, Use::Compared);
         let cold = BTreeSet::from([Mark::Cold, Mark::Warned]);
-        assert_eq!(unusable("reply-rate", &cold), Some(Mark::Cold));
+        assert_eq!(unusable("response-rate", &cold), Some(Mark::Cold));
         assert_eq!(unusable("memory", &cold), None);
         let few = BTreeSet::from([Mark::FewEvents]);
         assert_eq!(unusable("latency-p99", &few), Some(Mark::FewEvents));
-        assert_eq!(unusable("reply-rate", &few), None);
+        assert_eq!(unusable("response-rate", &few), None);
     }
 
     #[test]
@@ -181,8 +181,8 @@ mod tests {
         let latency = "latency-mean";
         assert_eq!(bound(latency, Better::Lower, Use::Compared), Bound::Exact);
         assert_eq!(bound(latency, Better::Lower, Use::Alone), Bound::AtMost);
-        assert_eq!(bound("reply-rate", Better::Higher, Use::Alone), Bound::AtLeast);
-        assert_eq!(bound("cpu-per-reply", Better::Lower, Use::Alone), Bound::Exact);
+        assert_eq!(bound("response-rate", Better::Higher, Use::Alone), Bound::AtLeast);
+        assert_eq!(bound("cpu-per-response", Better::Lower, Use::Alone), Bound::Exact);
         assert_eq!(unusable(latency, &marks, Use::Compared), None);
         assert_eq!(unusable(latency, &marks, Use::Varied), Some(Mark::Stalled));
         assert_eq!(unusable("memory", &marks, Use::Varied), None);

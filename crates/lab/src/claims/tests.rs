@@ -16,10 +16,10 @@ const QUIET: Noise =
 #[test]
 fn what_the_generator_limits_is_not_held_against_the_subject() {
     let claim =
-        claim("{ ratio = 'reply-rate', of = 'wake-one', against = 'stock' }", "{ above = 1.4 }");
+        claim("{ ratio = 'response-rate', of = 'wake-one', against = 'stock' }", "{ above = 1.4 }");
     let cells =
         [("wake-one", &[("offered", 500.0)][..], 4000.0), ("stock", &[("offered", 500.0)], 4000.0)];
-    let clean = samples("reply-rate", QUIET, 6, 1, &cells);
+    let clean = samples("response-rate", QUIET, 6, 1, &cells);
     assert_eq!(judge(&claim, &clean).verdict, Verdict::NoEffect);
 
     let mut both = clean.clone();
@@ -47,9 +47,10 @@ fn what_the_generator_limits_is_not_held_against_the_subject() {
 /// A claim that the effect exceeds a value is supported by a lower bound. The interval is open above.
 #[test]
 fn a_limited_subject_may_be_fast_enough_all_the_same() {
-    let claim = claim("{ ratio = 'reply-rate', of = 'new', against = 'old' }", "{ above = 1.4 }");
+    let claim =
+        claim("{ ratio = 'response-rate', of = 'new', against = 'old' }", "{ above = 1.4 }");
     let mut measured =
-        samples("reply-rate", QUIET, 6, 1, &[("new", &[], 8000.0), ("old", &[], 4000.0)]);
+        samples("response-rate", QUIET, 6, 1, &[("new", &[], 8000.0), ("old", &[], 4000.0)]);
     change(&mut measured, |sample| sample.cell.subject == "new", mark(Mark::GeneratorLimited));
     let judgement = judge(&claim, &measured);
     assert_eq!(judgement.verdict, Verdict::Holds);
@@ -108,7 +109,7 @@ fn served(rate: f64) -> Vec<Sample> {
     let levels = [250.0, 3000.0, 15_000.0].map(|level| [("connections", level), ("offered", rate)]);
     let cells: Vec<_> = levels.iter().map(|levels| ("epoll", &levels[..], rate)).collect();
     let exact = Noise { between_rounds: 0.001, within_round: 0.001, ..Noise::SMOOTH };
-    samples("reply-rate", exact, 8, 1, &cells)
+    samples("response-rate", exact, 8, 1, &cells)
 }
 
 /// Levels without values were dropped: a mechanism that fails at 15,000 connections "equals the request
@@ -116,7 +117,7 @@ fn served(rate: f64) -> Vec<Sample> {
 #[test]
 fn a_subject_that_fails_does_not_serve_what_is_offered() {
     let claim = claim(
-        "{ offered = 'reply-rate', of = 'epoll', over = 'offered' }",
+        "{ offered = 'response-rate', of = 'epoll', over = 'offered' }",
         "{ above = 0.98, below = 1.02 }",
     );
     let mut measured = served(500.0);
@@ -131,11 +132,11 @@ fn a_subject_that_fails_does_not_serve_what_is_offered() {
     assert_eq!(judge(&claim, &once).verdict, Verdict::NotTestable(failed));
 }
 
-/// A host that pauses makes a rate a lower bound. A reply rate also has an upper bound: the offered rate.
+/// A host that pauses makes a rate a lower bound. A response rate also has an upper bound: the offered rate.
 #[test]
 fn a_server_that_answers_all_that_is_offered_does_so_whatever_the_machine_does() {
     let around = claim(
-        "{ offered = 'reply-rate', of = 'epoll', over = 'offered' }",
+        "{ offered = 'response-rate', of = 'epoll', over = 'offered' }",
         "{ above = 0.98, below = 1.02 }",
     );
     let mut measured = served(500.0);
@@ -144,11 +145,11 @@ fn a_server_that_answers_all_that_is_offered_does_so_whatever_the_machine_does()
     assert_eq!((judgement.rows[0].bound, judgement.verdict), (Bound::AtLeast, Verdict::Holds));
     // A server that answers less may have been stopped by the machine, and the claim that it falls short may be
     // wrong.
-    let fewer = |sample: &mut Sample| *sample.values.get_mut("reply-rate").unwrap() *= 0.9;
+    let fewer = |sample: &mut Sample| *sample.values.get_mut("response-rate").unwrap() *= 0.9;
     change(&mut measured, |_| true, fewer);
     assert_eq!(judge(&around, &measured).verdict.word(), "not testable");
     let short =
-        claim("{ offered = 'reply-rate', of = 'epoll', over = 'offered' }", "{ below = 0.97 }");
+        claim("{ offered = 'response-rate', of = 'epoll', over = 'offered' }", "{ below = 0.97 }");
     assert_eq!(judge(&short, &measured).verdict.word(), "not testable");
 }
 
@@ -156,7 +157,7 @@ fn a_server_that_answers_all_that_is_offered_does_so_whatever_the_machine_does()
 #[test]
 fn a_level_that_fails_is_not_flat() {
     let flat = claim(
-        "{ levels = 'reply-rate', of = 'epoll', over = 'connections' }",
+        "{ levels = 'response-rate', of = 'epoll', over = 'connections' }",
         "{ above = 0.8, below = 1.25 }",
     );
     let mut measured = served(500.0);
@@ -170,7 +171,7 @@ fn a_level_that_fails_is_not_flat() {
 /// A run that this machine cannot make is no failure of the subject.
 #[test]
 fn what_cannot_be_run_here_is_not_testable() {
-    let claim = claim("{ value = 'reply-rate', of = 'epoll' }", "{ above = 1 }");
+    let claim = claim("{ value = 'response-rate', of = 'epoll' }", "{ above = 1 }");
     let mut measured = served(500.0);
     change(&mut measured, |_| true, fail);
     change(&mut measured, |_| true, mark(Mark::Unavailable));
@@ -269,10 +270,10 @@ fn the_best_of_several_is_another_one_at_each_level() {
         ("b", &one[..], 400.0),
         ("b", &two[..], 1000.0),
     ];
-    let effect = "{ offered = 'reply-rate', of = { best = ['a', 'b'] }, over = 'offered' }";
+    let effect = "{ offered = 'response-rate', of = { best = ['a', 'b'] }, over = 'offered' }";
     let judgement = verdict_of(effect, "{ above = 0.9 }", &cells);
     assert_eq!((judgement.rows.len(), judgement.verdict), (2, Verdict::Holds));
-    let profile = "{ levels = 'reply-rate', of = { best = ['a', 'b'] }, over = 'offered' }";
+    let profile = "{ levels = 'response-rate', of = { best = ['a', 'b'] }, over = 'offered' }";
     let judgement = verdict_of(profile, "{ above = 2.0 }", &cells);
     assert_eq!((judgement.rows.len(), judgement.verdict), (1, Verdict::Holds));
 }
@@ -352,9 +353,10 @@ fn capacities(of: &[(&'static str, f64)], metric: &str) -> Vec<Sample> {
 
 #[test]
 fn a_knee_that_was_not_reached_is_a_bound() {
-    let effect = "{ knee = 'reply-rate', over = 'offered', of = 'rtsig', against = 'select' }";
+    let effect = "{ knee = 'response-rate', over = 'offered', of = 'rtsig', against = 'select' }";
     let above = claim(effect, "{ above = 1.2 }");
-    let knees = |rtsig, select| capacities(&[("rtsig", rtsig), ("select", select)], "reply-rate");
+    let knees =
+        |rtsig, select| capacities(&[("rtsig", rtsig), ("select", select)], "response-rate");
     assert_eq!(judge(&above, &knees(3500.0, 1500.0)).verdict, Verdict::Holds);
     // rtsig's knee is beyond 8000.
     let judgement = judge(&above, &knees(20_000.0, 1500.0));
@@ -380,19 +382,19 @@ fn a_knee_that_was_not_reached_is_a_bound() {
     assert_eq!((judgement.verdict, judgement.rows[0].bound), (Verdict::Holds, Bound::Exact));
 
     let alone =
-        claim("{ knee = 'reply-rate', over = 'offered', of = 'select' }", "{ below = 2000 }");
+        claim("{ knee = 'response-rate', over = 'offered', of = 'select' }", "{ below = 2000 }");
     assert_eq!(judge(&alone, &knees(3500.0, 1500.0)).verdict, Verdict::Holds);
 }
 
 #[test]
 fn spreads_are_compared_and_need_rounds() {
     let spread =
-        claim("{ spread = 'reply-rate', of = 'epoll', against = 'poll' }", "{ below = 0.6 }");
+        claim("{ spread = 'response-rate', of = 'epoll', against = 'poll' }", "{ below = 0.6 }");
     let own =
         |deviation: f64| Noise { between_rounds: 0.0, within_round: deviation, ..Noise::SMOOTH };
     let measured = |rounds| {
-        let mut all = samples("reply-rate", own(0.02), rounds, 1, &[("epoll", &[], 100.0)]);
-        all.extend(samples("reply-rate", own(0.2), rounds, 2, &[("poll", &[], 100.0)]));
+        let mut all = samples("response-rate", own(0.02), rounds, 1, &[("epoll", &[], 100.0)]);
+        all.extend(samples("response-rate", own(0.2), rounds, 2, &[("poll", &[], 100.0)]));
         all
     };
     assert_eq!(judge(&spread, &measured(20)).verdict, Verdict::Holds);
@@ -492,7 +494,7 @@ fn a_document_s_numbers_meet_the_document_s_claim() {
     assert_eq!(published(levels, "{ below = 1.25 }", table_i).unwrap().word(), "differs: more");
 
     let stated = "{ effect = [1.10, 1.12] }";
-    let faster = "{ ratio = 'reply-rate', of = 'epoll-et', against = 'rtsig-per-fd' }";
+    let faster = "{ ratio = 'response-rate', of = 'epoll-et', against = 'rtsig-per-fd' }";
     assert_eq!(published(faster, "{ above = 1.05 }", stated), Some(Verdict::Holds));
     assert_eq!(
         published(faster, "{ above = 1.11 }", stated).unwrap().word(),
@@ -502,7 +504,7 @@ fn a_document_s_numbers_meet_the_document_s_claim() {
         published(faster, "{ above = 1.05 }", "[{ subject = 'select', value = 1.0 }]"),
         None
     );
-    let spread = "{ spread = 'reply-rate', of = 'epoll-et', against = 'poll' }";
+    let spread = "{ spread = 'response-rate', of = 'epoll-et', against = 'poll' }";
     let deviations = "[{ subject = 'epoll-et', value = 10 }, { subject = 'poll', value = 50 }]";
     assert_eq!(published(spread, "{ below = 0.5 }", deviations), Some(Verdict::Holds));
 }

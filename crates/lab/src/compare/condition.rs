@@ -1,4 +1,4 @@
-//! Conditions on ratios, as `reply-rate < 0.95`, for `drover lab compare --fail-if`.
+//! Conditions on ratios, as `response-rate < 0.95`, for `drover lab compare --fail-if`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::SessionComparison;
 use crate::analysis::Interval;
 use crate::digits::ratio_words;
+use crate::old_names;
 
 /// What the ratio of a metric must not be in any cell: on one side of a number, beyond doubt.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +64,7 @@ impl FromStr for Condition {
         let wrong = || {
             format!(
                 "'{text}' is no condition: write a metric, < or >, and a ratio above 0, as in \
-                 'reply-rate < 0.95'"
+                 'response-rate < 0.95'"
             )
         };
         let at = text.find(['<', '>']).ok_or_else(wrong)?;
@@ -72,7 +73,7 @@ impl FromStr for Condition {
         let side = if text[at..].starts_with('<') { Side::Below } else { Side::Above };
         match ratio {
             Some(ratio) if !metric.is_empty() => {
-                Ok(Condition { metric: metric.to_owned(), side, ratio })
+                Ok(Condition { metric: old_names::metric(metric).to_owned(), side, ratio })
             }
             _ => Err(wrong()),
         }
@@ -96,15 +97,16 @@ mod tests {
     #[test]
     fn conditions_are_read_and_written() {
         for (text, written) in [
-            ("reply-rate < 0.95", "reply-rate < 0.95"),
+            ("response-rate < 0.95", "response-rate < 0.95"),
             ("latency-p99.9>1.10", "latency-p99.9 > 1.1"),
             (" my metric <2 ", "my metric < 2"),
         ] {
             assert_eq!(text.parse::<Condition>().unwrap().to_string(), written);
         }
-        for text in ["", "reply-rate", "reply-rate <= 1", "< 1", "x < y", "x < 0", "x > inf"] {
+        for text in ["", "response-rate", "response-rate <= 1", "< 1", "x < y", "x < 0", "x > inf"]
+        {
             let told = text.parse::<Condition>().unwrap_err();
-            assert!(told.contains("'reply-rate < 0.95'"), "{text}: {told}");
+            assert!(told.contains("'response-rate < 0.95'"), "{text}: {told}");
         }
     }
 

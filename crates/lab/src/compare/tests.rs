@@ -23,8 +23,8 @@ fn unchanged(_: &Cell, _: u32, _: &mut Sample) {}
 /// Everything in `b` at 100 is slower by a fifth.
 fn slower(cell: &Cell, _: u32, sample: &mut Sample) {
     if cell.subject == "b" && cell.levels["n"].number() == Some(100.0) {
-        *sample.values.get_mut("reply-rate").unwrap() *= 0.8;
-        *sample.values.get_mut("cpu-per-reply").unwrap() /= 0.8;
+        *sample.values.get_mut("response-rate").unwrap() *= 0.8;
+        *sample.values.get_mut("cpu-per-response").unwrap() /= 0.8;
     }
 }
 
@@ -73,12 +73,18 @@ fn what_is_slower_by_a_fifth_is_found_and_named() {
         .filter(|row| row.standing.differs())
         .map(|row| (row.name.as_str(), row.metric.as_str()))
         .collect();
-    assert_eq!(worse, [("b, n 100 things", "reply-rate"), ("b, n 100 things", "cpu-per-reply")]);
-    let row = by_cell(&comparison.others[0], "reply-rate")["b, n 100 things"];
+    assert_eq!(
+        worse,
+        [("b, n 100 things", "response-rate"), ("b, n 100 things", "cpu-per-response")]
+    );
+    let row = by_cell(&comparison.others[0], "response-rate")["b, n 100 things"];
     assert_eq!(row.standing, SessionStanding::Worse);
     assert!((row.ratio.unwrap().value - 0.8).abs() < 0.02, "{row:?}");
     let text = table(&comparison, false);
-    assert!(text.contains("one: reply-rate (1/s, higher is better)\n  b, n 100 things"), "{text}");
+    assert!(
+        text.contains("one: response-rate (1/s, higher is better)\n  b, n 100 things"),
+        "{text}"
+    );
     assert_eq!(text.lines().filter(|line| line.ends_with("  worse")).count(), 2, "{text}");
     assert!(text.contains("2 worse, 0 better, 10 equal"), "{text}");
 }
@@ -90,23 +96,23 @@ fn a_condition_is_met_by_whole_intervals_and_names_the_cells() {
     let met = |text: &str, comparison: &SessionComparison| {
         text.parse::<Condition>().unwrap().met_by(comparison)
     };
-    let found = met("reply-rate < 0.95", &one);
+    let found = met("response-rate < 0.95", &one);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].starts_with("one: b, n 100 things: 0.") && found[0].contains(" … "),
         "{found:?}"
     );
-    assert_eq!(met("cpu-per-reply > 1.1", &one).len(), 1);
-    for never in ["reply-rate < 0.7", "reply-rate > 1.1", "memory < 0.95"] {
+    assert_eq!(met("cpu-per-response > 1.1", &one).len(), 1);
+    for never in ["response-rate < 0.7", "response-rate > 1.1", "memory < 0.95"] {
         assert_eq!(met(never, &one), Vec::<String>::new(), "{never}");
     }
-    assert_eq!(met("reply-rate > 0.95", &one).len(), 5);
-    assert_eq!(one.compared_metrics(), BTreeSet::from(["reply-rate", "cpu-per-reply"]));
+    assert_eq!(met("response-rate > 0.95", &one).len(), 5);
+    assert_eq!(one.compared_metrics(), BTreeSet::from(["response-rate", "cpu-per-response"]));
     // Of several sessions the one is named.
     let mut named = other.clone();
     named.folder = "elsewhere".into();
     let several = SessionComparison::of(&base, &[base.clone(), named], &[]);
-    let found = met("reply-rate < 0.95", &several);
+    let found = met("response-rate < 0.95", &several);
     assert!(found[0].starts_with("one: b, n 100 things in elsewhere: 0."), "{found:?}");
 }
 
@@ -124,7 +130,7 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
     let (base, other) = (session(8, 1, unchanged), session(8, 2, limited));
     let comparison = SessionComparison::of(&base, std::slice::from_ref(&other), &[]);
     let other_side = &comparison.others[0];
-    let rows = by_cell(other_side, "reply-rate");
+    let rows = by_cell(other_side, "response-rate");
     let why = |name: &str| {
         assert_eq!(rows[name].standing, SessionStanding::NotComparable, "{name}");
         let why = rows[name].why.as_ref().unwrap();
@@ -137,8 +143,8 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
     assert!(matches!(why("a, n 10 things"), Reason::Bounded { of: 8, .. }));
     assert!(matches!(why("b, n 10 things"), Reason::Failed { runs: 5, of: 8, .. }));
     assert!(matches!(why("c, n 10 things"), Reason::Unusable { mark: Mark::Cold, rounds: 5, .. }));
-    // The price of a reply does not depend on the generator.
-    let prices = by_cell(other_side, "cpu-per-reply");
+    // The price of a response does not depend on the generator.
+    let prices = by_cell(other_side, "cpu-per-response");
     assert_eq!(prices["a, n 10 things"].standing, SessionStanding::Equal);
     let failures: Vec<_> = other_side.failures.iter().map(|it| (&it.name[..], it.other)).collect();
     assert_eq!(failures, [("b, n 10 things", [5, 8]), ("b, n 100 things", [5, 8])]);
@@ -153,7 +159,7 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
     }
     // Limits on both sides leave nothing; one that was exceeded all the same is a difference.
     let both = SessionComparison::of(&other, std::slice::from_ref(&other), &[]);
-    let row = by_cell(&both.others[0], "reply-rate")["a, n 10 things"];
+    let row = by_cell(&both.others[0], "response-rate")["a, n 10 things"];
     assert_eq!((row.ratio, row.p, row.standing), (None, None, SessionStanding::NotComparable));
     assert_eq!(row.why.as_ref().unwrap().session, Party::Both);
     let doubled = session(8, 2, |cell, round, sample| {
@@ -161,7 +167,7 @@ fn bounds_and_failures_are_not_comparable_and_say_why() {
         sample.values.values_mut().for_each(|value| *value *= 2.0);
     });
     let comparison = SessionComparison::of(&base, &[doubled], &[]);
-    let row = by_cell(&comparison.others[0], "reply-rate")["a, n 10 things"];
+    let row = by_cell(&comparison.others[0], "response-rate")["a, n 10 things"];
     assert_eq!((row.standing, row.ratio.unwrap().high), (SessionStanding::Better, f64::INFINITY));
 }
 
@@ -170,13 +176,13 @@ fn zeros_are_equal_to_zeros_and_comparable_with_nothing_else() {
     let zero = |of: &'static str| {
         move |cell: &Cell, _: u32, sample: &mut Sample| {
             if of.contains(cell.subject.as_str()) {
-                sample.values.insert("reply-rate".to_owned(), 0.0);
+                sample.values.insert("response-rate".to_owned(), 0.0);
             }
         }
     };
     let (base, other) = (session(8, 1, zero("a b")), session(8, 2, zero("b")));
-    let comparison = SessionComparison::of(&base, &[other], &["reply-rate".to_owned()]);
-    let rows = by_cell(&comparison.others[0], "reply-rate");
+    let comparison = SessionComparison::of(&base, &[other], &["response-rate".to_owned()]);
+    let rows = by_cell(&comparison.others[0], "response-rate");
     assert_eq!(
         (rows["b, n 10 things"].standing, rows["b, n 10 things"].ratio),
         (SessionStanding::Equal, None)
@@ -186,7 +192,7 @@ fn zeros_are_equal_to_zeros_and_comparable_with_nothing_else() {
     assert_eq!(rows["a, n 10 things"].why, Some(why));
     let text = table(&comparison, true);
     assert!(text.contains("0 in both"), "{text}");
-    assert!(!text.contains("cpu-per-reply"), "{text}");
+    assert!(!text.contains("cpu-per-response"), "{text}");
 }
 
 /// The ratios of all sessions are one family: the more there are, the more each has to show.
@@ -219,12 +225,12 @@ fn what_its_own_interval_alone_finds_has_a_question_mark() {
     let rough = |cell: &Cell, round: u32, sample: &mut Sample| {
         if (cell.subject.as_str(), cell.levels["n"].number()) == ("a", Some(10.0)) {
             let value = [60.0, 160.0, 70.0, 150.0, 65.0, 145.0][round as usize - 1];
-            sample.values.insert("reply-rate".to_owned(), value);
+            sample.values.insert("response-rate".to_owned(), value);
         }
     };
     let (base, other) = (session(6, 1, unchanged), session(6, 2, rough));
-    let comparison = SessionComparison::of(&base, &[other], &["reply-rate".to_owned()]);
-    let row = by_cell(&comparison.others[0], "reply-rate")["a, n 10 things"];
+    let comparison = SessionComparison::of(&base, &[other], &["response-rate".to_owned()]);
+    let row = by_cell(&comparison.others[0], "response-rate")["a, n 10 things"];
     assert!(row.p.unwrap() > FALSE_ALARMS / 6.0 && row.ratio.unwrap().high < 0.95, "{row:?}");
     assert_eq!(row.standing, SessionStanding::WorseAlone);
     assert!(table(&comparison, false).contains("1 worse?, 5 equal"), "{row:?}");
@@ -255,7 +261,7 @@ fn only_what_both_have_is_compared_and_the_rest_is_told() {
         assert!(text.contains(expected), "no {expected:?} in\n{text}");
     }
     let names = metrics(&base, &[other]);
-    assert_eq!(names, BTreeSet::from(["cpu-per-reply", "reply-rate"].map(str::to_owned)));
+    assert_eq!(names, BTreeSet::from(["cpu-per-response", "response-rate"].map(str::to_owned)));
     let data = serde_json::to_value(&comparison).unwrap();
     assert_eq!(data["schema"], SCHEMA);
     assert_eq!(data["others"][0]["ratios"][0]["standing"], "equal");

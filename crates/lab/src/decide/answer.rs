@@ -87,15 +87,15 @@ fn paragraph(answer: &QuestionAnswer) -> String {
 }
 
 fn answer(axis: Axis, measured: &MeasuredExperiment, record: &SessionRecord) -> QuestionAnswer {
-    let low = at(axis, LOW_RATE, "cpu-per-reply", &low_rate_words(measured), record);
-    let mut at_saturation = vec![at(axis, SATURATION, "reply-rate", "At saturation", record)];
+    let low = at(axis, LOW_RATE, "cpu-per-response", &low_rate_words(measured), record);
+    let mut at_saturation = vec![at(axis, SATURATION, "response-rate", "At saturation", record)];
     let is_limited = |finding: &Finding| finding.candidates.iter().any(|it| it.is_limited);
     let is_told =
         |finding: &Finding| matches!(finding.outcome, AnswerKind::Clear | AnswerKind::Tie);
     if is_limited(&at_saturation[0]) && !is_told(&at_saturation[0]) {
         // The CPU time per response is measured even if the load cannot bring a server to its limit.
         let when = "At saturation, where the load was the limit, by cost";
-        at_saturation.push(at(axis, SATURATION, "cpu-per-reply", when, record));
+        at_saturation.push(at(axis, SATURATION, "cpu-per-response", when, record));
     }
     let auto = measured.experiment.subject.iter();
     let mut auto = auto.filter(|(_, subject)| subject.title.as_deref() == Some(AUTO));

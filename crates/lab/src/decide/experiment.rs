@@ -18,7 +18,7 @@ const WARM_UP: &str = "300ms";
 const EVENTS: u32 = 200;
 
 /// The metrics of the tables.
-const METRICS: [&str; 4] = ["cpu-per-reply", "reply-rate", "latency-median", "latency-p99"];
+const METRICS: [&str; 4] = ["cpu-per-response", "response-rate", "latency-median", "latency-p99"];
 
 const METHOD: &str = "The servers differ in one flag. Each is measured at a low rate, which all of them can \
                       serve, and at saturation, where each active connection asks again as soon as it has its \
@@ -72,7 +72,7 @@ impl DecideRequest<'_> {
         let question = format!("{} For {}.", axis.question(), self.question.in_words());
         let mut serve = vec!["--workers".to_owned(), self.question.workers.to_string()];
         if let ResponseKind::Bytes(bytes) = self.question.response {
-            serve.extend(["--reply-size".to_owned(), bytes.to_string()]);
+            serve.extend(["--response-size".to_owned(), bytes.to_string()]);
         }
         serve.extend(candidates.flags.iter().cloned());
         format!(
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((experiment.id.as_str(), &experiment.differences), ("decide-dispatch", &gaps));
         let preset = &experiment.presets[PRESET];
         assert_eq!((preset.rounds(), experiment.cells(preset).len()), (7, 4));
-        assert_eq!(experiment.serve, ["--workers", "2", "--reply-size", "4096"]);
+        assert_eq!(experiment.serve, ["--workers", "2", "--response-size", "4096"]);
         let subject = &experiment.subject["epoll"];
         assert_eq!(subject.serve.as_deref().unwrap(), ["--dispatch", "epoll"]);
         assert_eq!(subject.cpus.as_ref().unwrap().resolve(&BTreeMap::new()), Ok(2));

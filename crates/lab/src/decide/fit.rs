@@ -119,7 +119,7 @@ impl TimeBudget {
 /// candidate has served requests.
 #[must_use]
 pub fn low_rate<'s>(saturation: impl IntoIterator<Item = &'s Sample>) -> Option<f64> {
-    let rates = saturation.into_iter().filter_map(|sample| sample.values.get("reply-rate"));
+    let rates = saturation.into_iter().filter_map(|sample| sample.values.get("response-rate"));
     let lowest = rates.copied().filter(|rate| *rate >= 20.0).fold(f64::INFINITY, f64::min);
     lowest.is_finite().then(|| two_digits(LOW * lowest))
 }
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn the_low_rate_is_one_that_the_slowest_can_serve() {
         let rates = [("a", 1000.0), ("b", 200.0), ("c", 100.0), ("d", 900.0)];
-        let saturation = rates.map(|(name, rate)| sample(name, "reply-rate", rate));
+        let saturation = rates.map(|(name, rate)| sample(name, "response-rate", rate));
         assert_eq!(low_rate(&saturation), Some(10.0));
-        assert_eq!(low_rate(&[sample("a", "reply-rate", 3.0)]), None);
+        assert_eq!(low_rate(&[sample("a", "response-rate", 3.0)]), None);
         assert_eq!(low_rate(&[]), None);
     }
 }

@@ -120,8 +120,8 @@ fn the_best_is_taken_after_any_number_of_rounds_with_how_sure_that_is() {
 fn one_run_never_drops_a_candidate() {
     type Spoil = fn(&mut Sample);
     let slow: Spoil = |sample| {
-        *sample.values.get_mut("reply-rate").unwrap() *= 0.6;
-        *sample.values.get_mut("cpu-per-reply").unwrap() /= 0.6;
+        *sample.values.get_mut("response-rate").unwrap() *= 0.6;
+        *sample.values.get_mut("cpu-per-response").unwrap() /= 0.6;
     };
     let cold: Spoil = |sample| {
         sample.validity.insert(Mark::Cold);
@@ -221,7 +221,8 @@ fn yields(truths: &'static [Truth], share: f64) -> impl Fn(&Cell, u32, &mut Samp
         let is_low = cell.levels[CASE] == Level::Name(LOW_RATE.to_owned());
         let cost = if is_low { low } else { saturation } * (1.0 + share * noise(cell, round));
         let rate = if is_low { 1700.0 } else { 1e6 / cost };
-        for (metric, value) in [("cpu-per-reply", cost), ("reply-rate", rate), ("latency-p99", 0.9)]
+        for (metric, value) in
+            [("cpu-per-response", cost), ("response-rate", rate), ("latency-p99", 0.9)]
         {
             sample.values.insert(metric.to_owned(), value);
         }
@@ -249,7 +250,7 @@ fn the_best_at_both_loads_is_taken_with_ratio_and_interval() {
     for expected in [
         "At 1700 requests/s: uring is the best: CPU per response 30",
         "More than uring: epoll: 1.5 × (1.4",
-        "At saturation: uring is the best: reply rate 66",
+        "At saturation: uring is the best: response rate 66",
         "Less than uring: epoll: 0.7",
     ] {
         assert!(text.contains(expected), "no {expected:?} in {text}");
@@ -265,7 +266,7 @@ fn an_order_that_differs_is_told_for_both_loads() {
          --dispatch uring where it is at its limit.",
         "At the low rate the CPU per response of uring is 1.5 × (1.4",
         "that of epoll.",
-        "At saturation the reply rate of epoll is 0.7",
+        "At saturation the response rate of epoll is 0.7",
         "auto takes uring here.",
     ] {
         assert!(verdict.contains(expected), "no {expected:?} in {verdict}");
@@ -345,7 +346,7 @@ fn a_load_that_is_the_limit_leaves_the_cost() {
     let record = record(Axis::Dispatch, truths, None, &[], |cell, round, sample| {
         yields(truths, 0.01)(cell, round, sample);
         if cell.levels[CASE] == Level::Name(SATURATION.to_owned()) {
-            sample.values.insert("reply-rate".to_owned(), 30_000.0);
+            sample.values.insert("response-rate".to_owned(), 30_000.0);
             sample.validity.insert(Mark::GeneratorLimited);
         }
     });
@@ -354,7 +355,7 @@ fn a_load_that_is_the_limit_leaves_the_cost() {
     assert!(text.starts_with("Take --dispatch uring: it is the best at both loads."), "{text}");
     let expected = "At saturation, where the load was the limit, by cost: uring is the best: CPU per response 1";
     assert!(text.contains(expected), "{text}");
-    assert!(!text.contains("reply rate"), "{text}");
+    assert!(!text.contains("response rate"), "{text}");
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl LoadDriver for CommandLoad<'_> {
         if used > SATURATED * seconds * processors {
             driven.marks.insert(Mark::GeneratorLimited);
         }
-        driven.events = driven.values.get("reply-rate").map_or(0.0, |rate| rate * seconds);
+        driven.events = driven.values.get("response-rate").map_or(0.0, |rate| rate * seconds);
         driven.events_with_tail = driven.events;
         driven.bytes = driven.values.get("throughput").map_or(0.0, |rate| rate * 1e6 * seconds);
         driven.result = json.unwrap_or_else(|| json!(text));

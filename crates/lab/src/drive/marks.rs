@@ -47,7 +47,7 @@ impl Mark {
     }
 }
 
-/// The marks of a result (`drover.load/2`).
+/// The marks of a result (`drover.load/3`).
 pub(super) fn marks(result: &Value) -> BTreeSet<Mark> {
     let mut marks = BTreeSet::new();
     if result.pointer("/client/saturated") == Some(&Value::Bool(true)) {

@@ -6,23 +6,23 @@ use serde_json::Value;
 
 use super::Driven;
 
-/// Reads a result (`drover.load/2`). A request that timed out counts with `timeout_us` microseconds.
+/// Reads a result (`drover.load/3`). A request that timed out counts with `timeout_us` microseconds.
 ///
 /// An unexpected status counts as an error here, and not for the rate: a server that refuses quickly is not fast.
 pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
     let number = |pointer: &str| result.pointer(pointer).and_then(Value::as_f64);
     let seconds = number("/duration_s").unwrap_or(0.0);
-    let replies = number("/replies").unwrap_or(0.0);
+    let responses = number("/responses").unwrap_or(0.0);
     let unexpected = sum(&result["unexpected_status"]);
-    let expected_share = if replies > 0.0 { 1.0 - unexpected / replies } else { 0.0 };
+    let expected_share = if responses > 0.0 { 1.0 - unexpected / responses } else { 0.0 };
     let in_window = number("/achieved_rate").unwrap_or(0.0) * seconds;
     let bytes = number("/bytes/body").unwrap_or(0.0);
     let mut driven = Driven {
         seconds,
         events: in_window * expected_share,
-        events_with_tail: replies * expected_share,
+        events_with_tail: responses * expected_share,
         // The load's count of bytes includes the tail: it is scaled to the window.
-        bytes: if replies > 0.0 { bytes / replies * in_window } else { 0.0 },
+        bytes: if responses > 0.0 { bytes / responses * in_window } else { 0.0 },
         result: result.clone(),
         ..Driven::default()
     };
@@ -46,7 +46,7 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
 fn set_rates(driven: &mut Driven) {
     if driven.seconds > 0.0 {
         let (events, bytes) = (driven.events / driven.seconds, driven.bytes / driven.seconds);
-        driven.values.insert("reply-rate".to_string(), events);
+        driven.values.insert("response-rate".to_string(), events);
         driven.values.insert("throughput".to_string(), bytes / 1e6);
     }
 }
@@ -120,7 +120,7 @@ mod tests {
 
     fn result() -> Value {
         json!({
-            "duration_s": 2.0, "achieved_rate": 500.0, "requests": 1210, "replies": 1100,
+            "duration_s": 2.0, "achieved_rate": 500.0, "requests": 1210, "responses": 1100,
             "unexpected_status": { "404": 110 }, "errors": { "client_timeout": 10, "bad_body": null },
             "bytes": { "body": 1_100_000 }, "connections": { "failed": 0 },
             "connect_us": { "mean": 250.0 }, "client": { "saturated": false }, "warnings": [],
@@ -128,9 +128,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unexpected_status_is_an_error_and_no_reply() {
+    fn an_unexpected_status_is_an_error_and_no_response() {
         let driven = read(&result(), 1e6);
-        assert_eq!(driven.values["reply-rate"], 450.0);
+        assert_eq!(driven.values["response-rate"], 450.0);
         assert_eq!(driven.events, 900.0);
         assert_eq!(driven.values["throughput"], 0.5);
         assert_eq!(driven.values["error-percent"], 100.0 * 120.0 / 1210.0);
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_replies_has_a_rate_of_zero() {
+    fn a_run_without_responses_has_a_rate_of_zero() {
         let mut nothing = result();
         nothing["achieved_rate"] = json!(0.0);
-        nothing["replies"] = json!(0);
+        nothing["responses"] = json!(0);
         nothing["unexpected_status"] = json!({});
         let driven = read(&nothing, 1e6);
-        assert_eq!(driven.values["reply-rate"], 0.0);
+        assert_eq!(driven.values["response-rate"], 0.0);
         assert_eq!(driven.values.get("latency-mean"), None);
     }
 

@@ -30,7 +30,7 @@ fn run(cell: usize, round: u32) -> Run {
     let sample = Sample {
         cell: plan().cells[cell].cell.clone(),
         round,
-        values: BTreeMap::from([("reply-rate".to_string(), 500.25)]),
+        values: BTreeMap::from([("response-rate".to_string(), 500.25)]),
         validity: BTreeSet::new(),
         failure: None,
     };

@@ -195,8 +195,8 @@ mod tests {
             let cell = &experiment.cells[experiment.samples.cell[run]];
             assert_eq!(row[at("subject")], cell.subject);
             assert_eq!(row[at("n")], cell.levels["n"].to_string());
-            let value = experiment.samples.values["reply-rate"][run];
-            assert_eq!(row[at("reply-rate")].parse::<f64>().ok(), value);
+            let value = experiment.samples.values["response-rate"][run];
+            assert_eq!(row[at("response-rate")].parse::<f64>().ok(), value);
             let failure = experiment.samples.failures.get(&run).cloned().unwrap_or_default();
             assert_eq!(row[at("failure")], failure);
         }

@@ -132,17 +132,17 @@ pub(crate) fn text(id: &str, claims: &str) -> String {
         "schema = 'drover.experiment/2'\nid = '{id}'\ntitle = 'Title of {id}'\n\
          [subject.a]\nserve = []\n[subject.b]\nserve = []\n[subject.c]\nserve = []\n\
          [factor.n]\nlevels = [10, 100]\nunit = 'things'\n[load.http]\nconnections = '{{n}}'\n{claims}\n\
-         [[figure]]\nid = 'Figure 1'\nmetric = 'reply-rate'\nx = 'n'\n\
+         [[figure]]\nid = 'Figure 1'\nmetric = 'response-rate'\nx = 'n'\n\
          published = [{{ subject = 'a', levels = {{ n = 10 }}, value = 90 }}]\n\
-         [[figure]]\nid = 'Table 1'\nmetric = 'cpu-per-reply'\n"
+         [[figure]]\nid = 'Table 1'\nmetric = 'cpu-per-response'\n"
     )
 }
 
-/// A claim that the reply rate of `a` ÷ that of `b` is in this region.
+/// A claim that the response rate of `a` ÷ that of `b` is in this region.
 pub(crate) fn ratio(id: &str, holds: &str) -> String {
     format!(
         "[[claim]]\nid = '{id}'\ntext = 'Claim {id}.'\nby = 'document'\n\
-         effect = {{ ratio = 'reply-rate', of = 'a', against = 'b' }}\nholds = {holds}\n"
+         effect = {{ ratio = 'response-rate', of = 'a', against = 'b' }}\nholds = {holds}\n"
     )
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn noise(cell: &Cell, round: u32) -> f64 {
     f64::from(mixed % 2000) / 1000.0 - 1.0
 }
 
-/// Sets a reply rate by subject, with noise of this share, and the CPU time per response.
+/// Sets a response rate by subject, with noise of this share, and the CPU time per response.
 pub(crate) fn rates(truths: [f64; 3], share: f64) -> impl Fn(&Cell, u32, &mut Sample) {
     move |cell, round, sample| {
         let truth = match cell.subject.as_str() {
@@ -165,8 +165,8 @@ pub(crate) fn rates(truths: [f64; 3], share: f64) -> impl Fn(&Cell, u32, &mut Sa
             _ => truths[2],
         };
         let value = truth * (1.0 + share * noise(cell, round));
-        sample.values.insert("reply-rate".to_owned(), value);
-        sample.values.insert("cpu-per-reply".to_owned(), 1e6 / value);
+        sample.values.insert("response-rate".to_owned(), value);
+        sample.values.insert("cpu-per-response".to_owned(), 1e6 / value);
     }
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn quick(ids: &[&str], rounds: u32) -> SessionRecord {
 
 /// A calibration with a metric and a slowed server.
 pub(crate) fn calibration() -> Calibration {
-    let (workload, metric) = ("saturation".to_owned(), "cpu-per-reply".to_owned());
+    let (workload, metric) = ("saturation".to_owned(), "cpu-per-response".to_owned());
     Calibration {
         schema: CALIBRATION.to_owned(),
         version: "0.1.0".to_owned(),

@@ -8,6 +8,7 @@ use crate::drive::Driven;
 use crate::instrument::reading;
 use crate::instrument::stages::StageTrace;
 use crate::model::Level;
+use crate::old_names;
 use crate::spec::Experiment;
 use crate::spec::metric::MetricOrigin;
 
@@ -36,8 +37,8 @@ pub(super) fn derive(
     };
     let bytes_per_event = driven.bytes / driven.events;
     if events > 0.0 {
-        set("cpu-per-reply", 1e6 * cpu_s / events);
-        set("replies-per-cpu", events / cpu_s);
+        set("cpu-per-response", 1e6 * cpu_s / events);
+        set("responses-per-cpu", events / cpu_s);
         if driven.bytes > 0.0 {
             let megabytes = bytes_per_event * events / 1e6;
             set("cpu-per-megabyte", 1e3 * cpu_s / megabytes);
@@ -72,7 +73,7 @@ pub(super) fn own(experiment: &Experiment, inputs: &Inputs<'_>) -> BTreeMap<Stri
     for (name, metric) in &experiment.metric {
         let from = match metric.origin() {
             Some(MetricOrigin::Load(pointer)) => {
-                inputs.load.pointer(pointer).and_then(Value::as_f64)
+                inputs.load.pointer(&old_names::place(pointer)).and_then(Value::as_f64)
             }
             Some(MetricOrigin::Subject(pointer)) => {
                 inputs.subject.pointer(pointer).and_then(Value::as_f64)
@@ -106,22 +107,22 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_and_replies_are_of_the_same_time() {
+    fn cpu_time_and_responses_are_of_the_same_time() {
         let values = BTreeMap::from([(reading::CPU_S.to_string(), 0.2)]);
         let window = derive(&driven(), &values, None);
         assert_eq!(window["cpu-percent"], 10.0);
-        assert_eq!(window["cpu-per-reply"], 200.0);
+        assert_eq!(window["cpu-per-response"], 200.0);
         assert_eq!(window["cpu-per-megabyte"], 50.0);
-        assert_eq!(window["replies-per-cpu"], 5000.0);
+        assert_eq!(window["responses-per-cpu"], 5000.0);
         assert_eq!(window["megabytes-per-cpu"], 20.0);
         // The CPU time of window and tail is divided by the responses of window and tail.
         let drained = derive(&driven(), &values, Some(0.3));
-        assert_eq!(drained["cpu-per-reply"], 200.0);
+        assert_eq!(drained["cpu-per-response"], 200.0);
         assert_eq!(drained["cpu-percent"], 10.0);
     }
 
     #[test]
-    fn without_replies_there_is_no_price_of_one() {
+    fn without_responses_there_is_no_price_of_one() {
         let values = BTreeMap::from([(reading::CPU_S.to_string(), 0.2)]);
         let nothing = Driven { seconds: 1.0, ..Driven::default() };
         assert_eq!(derive(&nothing, &values, None).keys().collect::<Vec<_>>(), ["cpu-percent"]);

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Cell, Level};
+use crate::old_names::read_metric;
 
 /// One statement about the result. Each claim has a verdict of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -273,7 +274,7 @@ impl Effect {
 #[serde(deny_unknown_fields)]
 pub struct ValueEffect {
     /// The metric.
-    #[serde(rename = "value")]
+    #[serde(rename = "value", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects.
     pub of: Side,
@@ -287,7 +288,7 @@ pub struct ValueEffect {
 #[serde(deny_unknown_fields)]
 pub struct RatioEffect {
     /// The metric.
-    #[serde(rename = "ratio")]
+    #[serde(rename = "ratio", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects above the line.
     pub of: Side,
@@ -303,7 +304,7 @@ pub struct RatioEffect {
 #[serde(deny_unknown_fields)]
 pub struct ChangeEffect {
     /// The metric.
-    #[serde(rename = "change")]
+    #[serde(rename = "change", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects.
     pub of: Side,
@@ -323,7 +324,7 @@ pub struct ChangeEffect {
 #[serde(deny_unknown_fields)]
 pub struct ProfileEffect {
     /// The metric.
-    #[serde(rename = "levels")]
+    #[serde(rename = "levels", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects.
     pub of: Side,
@@ -339,7 +340,7 @@ pub struct ProfileEffect {
 #[serde(deny_unknown_fields)]
 pub struct ExponentEffect {
     /// The metric.
-    #[serde(rename = "exponent")]
+    #[serde(rename = "exponent", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects.
     pub of: Side,
@@ -356,7 +357,7 @@ pub struct ExponentEffect {
 #[serde(deny_unknown_fields)]
 pub struct OfferedEffect {
     /// The metric.
-    #[serde(rename = "offered")]
+    #[serde(rename = "offered", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects.
     pub of: Side,
@@ -373,7 +374,7 @@ pub struct OfferedEffect {
 #[serde(deny_unknown_fields)]
 pub struct KneeEffect {
     /// The metric.
-    #[serde(rename = "knee")]
+    #[serde(rename = "knee", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects.
     pub of: Side,
@@ -390,7 +391,7 @@ pub struct KneeEffect {
 #[serde(deny_unknown_fields)]
 pub struct PeakEffect {
     /// The metric.
-    #[serde(rename = "peak")]
+    #[serde(rename = "peak", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects above the line.
     pub of: Side,
@@ -405,7 +406,7 @@ pub struct PeakEffect {
 #[serde(deny_unknown_fields)]
 pub struct SpreadEffect {
     /// The metric.
-    #[serde(rename = "spread")]
+    #[serde(rename = "spread", deserialize_with = "read_metric")]
     pub metric: String,
     /// The subjects above the line.
     pub of: Side,
@@ -529,10 +530,11 @@ mod tests {
 
     #[test]
     fn the_metric_s_key_names_the_kind_of_effect() {
-        let effect = "{ knee = 'reply-rate', over = 'offered', of = 'rtsig', against = 'select' }";
+        let effect =
+            "{ knee = 'response-rate', over = 'offered', of = 'rtsig', against = 'select' }";
         let claim = claim(effect);
         assert!(matches!(claim.effect, Effect::Knee(_)));
-        assert_eq!(claim.effect.metric(), "reply-rate");
+        assert_eq!(claim.effect.metric(), "response-rate");
         assert_eq!(claim.effect.over(), Some("offered"));
         assert_eq!(claim.effect.against().unwrap().subjects(), ["select"]);
         assert_eq!((claim.by, claim.null()), (By::Ours, Some(1.0)));

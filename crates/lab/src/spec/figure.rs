@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claim::{Levels, Published};
 use super::factor::AxisScale;
+use crate::old_names::read_metric;
 
 /// A chart with a line for each subject. Without the key `x`: a table with a row for each subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +19,7 @@ pub struct Figure {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// The metric that is plotted.
+    #[serde(deserialize_with = "read_metric")]
     pub metric: String,
     /// The factor along the horizontal axis. If the key is missing, the figure is a table.
     #[serde(default, skip_serializing_if = "Option::is_none")]

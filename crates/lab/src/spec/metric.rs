@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::setting::TimeSetting;
+use crate::old_names;
 
 /// A metric that the experiment defines. Exactly one of `from` and `share` is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -187,9 +188,10 @@ pub struct BuiltInMetric {
     pub needs: Option<InstrumentName>,
 }
 
-/// The built-in metric of that name.
+/// The built-in metric of that name, or of an old one.
 #[must_use]
 pub fn built_in(name: &str) -> Option<&'static BuiltInMetric> {
+    let name = old_names::metric(name);
     BUILT_IN.iter().find(|metric| metric.name == name)
 }
 
@@ -219,7 +221,7 @@ const fn needing(metric: BuiltInMetric, instrument: InstrumentName) -> BuiltInMe
 /// of waiters, of sets of pipes.
 #[rustfmt::skip]
 pub static BUILT_IN: &[BuiltInMetric] = &[
-    higher("reply-rate", "Reply rate", "1/s", "Complete, expected responses per second of the window."),
+    higher("response-rate", "Response rate", "1/s", "Complete, expected responses per second of the window."),
     higher("throughput", "Throughput", "MB/s", "Bytes of the bodies of complete, expected responses per second of the window, in 10⁶ bytes."),
     lower("latency-mean", "Mean response time", "ms", "The mean time from a request's scheduled start (in a closed loop: its sending) to the last byte of its response. A request that times out counts with the time-out."),
     lower("latency-median", "Median response time", "ms", "The median of the response times; `latency-mean` says what a response time is."),
@@ -239,9 +241,9 @@ pub static BUILT_IN: &[BuiltInMetric] = &[
 
     lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, in percent of one processor."),
     needing(lower("machine-percent", "CPU use by the idle counter", "%", "The time of the subject's processors that was not left over for a thread of the lowest scheduling class. Interrupts and kernel threads are included."), InstrumentName::IdleCounter),
-    lower("cpu-per-reply", "CPU per response", "µs", "CPU time of the subject per response."),
+    lower("cpu-per-response", "CPU per response", "µs", "CPU time of the subject per response."),
     lower("cpu-per-megabyte", "CPU per megabyte", "ms", "CPU time of the subject per 10⁶ bytes of bodies."),
-    higher("replies-per-cpu", "Responses per CPU second", "1/s", "Responses per second of the subject's CPU time."),
+    higher("responses-per-cpu", "Responses per CPU second", "1/s", "Responses per second of the subject's CPU time."),
     higher("megabytes-per-cpu", "Bytes per CPU second", "MB/s", "10⁶ bytes of bodies per second of the subject's CPU time."),
     lower("memory", "Resident memory", "MB", "Resident memory of the subject and its children at the end of the window, in 10⁶ bytes."),
     lower("memory-per-idle", "Memory per idle connection", "KB", "Resident memory of the subject and its children with all `idle` connections open, minus the resident memory before they were opened, per idle connection, in 10³ bytes. The kernel's memory for sockets is not included."),
@@ -286,7 +288,7 @@ mod tests {
     fn no_two_metrics_share_a_name() {
         let names: BTreeSet<&str> = BUILT_IN.iter().map(|metric| metric.name).collect();
         assert_eq!(names.len(), BUILT_IN.len());
-        assert_eq!(built_in("reply-rate").unwrap().better, Better::Higher);
+        assert_eq!(built_in("response-rate").unwrap().better, Better::Higher);
     }
 
     #[test]

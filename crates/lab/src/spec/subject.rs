@@ -50,7 +50,7 @@ pub struct SubjectSpec {
     /// A command of Drover that measures by itself in a virtual machine (`drover lab run --vm`): its arguments. It
     /// prints one line of JSON, from which the experiment's own metrics are taken (`from = "subject:/key"`); its key
     /// `marks` has the marks of the run, and `values` metrics of the lab, of which `cpu-percent`, `error-percent`,
-    /// `hung-percent` and `reply-rate` are taken. There is no load, and `env`, `limits` and `cpus` do not reach the
+    /// `hung-percent` and `response-rate` are taken. There is no load, and `env`, `limits` and `cpus` do not reach the
     /// machine. Without a virtual machine the subject is not testable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<Vec<String>>,

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
 use crate::model::Mark;
+use crate::old_names::read_by_metric;
 use crate::spec;
 use crate::spec::subject::LimitSettings;
 
@@ -17,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The metrics of a cell that are the same in a guest whose clock counts instructions: shares, and rates per second of that clock.
 /// Others have units of time, which that clock has not.
-const WITHOUT_TIME: [&str; 4] = ["cpu-percent", "error-percent", "hung-percent", "reply-rate"];
+const WITHOUT_TIME: [&str; 4] = ["cpu-percent", "error-percent", "hung-percent", "response-rate"];
 
 /// A command that measures in the guest, and prints one line of JSON.
 #[derive(Debug)]
@@ -45,6 +46,7 @@ impl SelfDriven for GuestCommand<'_> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct CellRecord {
+    #[serde(deserialize_with = "read_by_metric")]
     values: BTreeMap<String, f64>,
     marks: BTreeSet<Mark>,
 }

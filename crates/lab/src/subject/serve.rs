@@ -2,6 +2,7 @@
 
 use super::{HttpAddress, Running, START, Scene, Subject};
 use crate::failure::Failure;
+use crate::old_names::is_flag;
 use crate::process::Child;
 use crate::spec::{self, Experiment};
 use crate::wire::WireEnd;
@@ -43,8 +44,8 @@ impl Subject for Serve<'_> {
         }
         unless_given("--counters", &scene.counters.display().to_string());
         if let Some(root) = scene.root.map(|root| root.display().to_string()) {
-            // With --reply-size, the server has no root.
-            let is_told = |word: &String| word.starts_with("--reply-size") || *word == root;
+            // With --response-size, the server has no root.
+            let is_told = |word: &String| is_flag(word, "--response-size") || *word == root;
             if !given.iter().any(is_told) {
                 words.push(root);
             }

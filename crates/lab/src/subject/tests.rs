@@ -245,9 +245,9 @@ fn values_and_marks_of_a_cell_that_a_guest_has_run_are_those_of_the_run() {
     let command = GuestCommand { subject: &subject, words };
     let measured = |result: &str| measured_in_a_guest(&command, &format!("echo '{result}'"));
     let cell =
-        measured(r#"{"values": {"reply-rate": 5.0, "latency-mean": 1.0}, "marks": ["late"]}"#)
+        measured(r#"{"values": {"response-rate": 5.0, "latency-mean": 1.0}, "marks": ["late"]}"#)
             .unwrap();
-    assert_eq!(cell.values, BTreeMap::from([("reply-rate".to_owned(), 5.0)]));
+    assert_eq!(cell.values, BTreeMap::from([("response-rate".to_owned(), 5.0)]));
     assert_eq!(cell.marks, BTreeSet::from([Mark::Late]));
     assert_eq!(measured(r#"{"queued": 3}"#).unwrap().marks, BTreeSet::new());
     assert!(measured(r#"{"marks": ["no such mark"]}"#).is_err());

@@ -120,7 +120,7 @@ impl<'b> TuneBench<'b> {
         }
         let value = |name: &str| last.values.get(name).copied().unwrap_or(0.0);
         self.errors = value("error-percent");
-        let rate = value("reply-rate");
+        let rate = value("response-rate");
         if self.errors > MOST_ERRORS {
             let errors = self.errors;
             return Err(format!(

@@ -11,10 +11,10 @@ use crate::spec::factor::CASE;
 use crate::spec::metric::Better;
 
 /// The metric at the moderate rate: CPU time per response, in microseconds.
-pub(super) const COST: &str = "cpu-per-reply";
+pub(super) const COST: &str = "cpu-per-response";
 
 /// The metric at saturation: responses per second.
-pub(super) const SPEED: &str = "reply-rate";
+pub(super) const SPEED: &str = "response-rate";
 
 /// A candidate is broken if its share of failed requests exceeds that of the default configuration by this many
 /// percent points.

@@ -125,7 +125,7 @@ mod tests {
     fn samples(cell: &Cell, values: &[f64], mark: Option<Mark>) -> Vec<Sample> {
         let sample = |(round, value): (u32, &f64)| {
             let mut sample = Sample::new(cell.clone(), round);
-            sample.values.insert("reply-rate".to_owned(), *value);
+            sample.values.insert("response-rate".to_owned(), *value);
             sample.validity.extend(mark);
             sample
         };
@@ -140,10 +140,10 @@ mod tests {
         let half = plain.map(|value| value / 2.0);
         let first = samples(&cell("a"), &plain, None);
         let first = ServerPoint::of(&experiment, &first, &cell("a"));
-        assert_eq!((first.median("reply-rate"), first.failure()), (Some(350.0), None));
+        assert_eq!((first.median("response-rate"), first.failure()), (Some(350.0), None));
         let ratio = |values: &[f64], mark| {
             let other = samples(&cell("b"), values, mark);
-            ServerPoint::of(&experiment, &other, &cell("b")).ratio(&first, "reply-rate")
+            ServerPoint::of(&experiment, &other, &cell("b")).ratio(&first, "response-rate")
         };
         let Ratio::Of(interval) = ratio(&half, None) else { panic!("six rounds") };
         assert!((interval.value - 0.5).abs() < 1e-9 && interval.high < 0.51, "{interval:?}");

@@ -117,7 +117,7 @@ impl Comparison {
         }
         self.finish(
             text,
-            &["reply-rate", "cpu-per-reply", "latency-median", "latency-p99", "throughput"],
+            &["response-rate", "cpu-per-response", "latency-median", "latency-p99", "throughput"],
         )
     }
 
@@ -139,7 +139,7 @@ impl Comparison {
         }
         self.finish(
             text,
-            &["cpu-per-reply", "latency-median", "latency-p99", "reply-rate", "cpu-percent"],
+            &["cpu-per-response", "latency-median", "latency-p99", "response-rate", "cpu-percent"],
         )
     }
 
@@ -243,7 +243,7 @@ pub fn rates(samples: &[Sample]) -> Rates {
     let mut lowest: Vec<(String, f64)> = Vec::new();
     for sample in samples {
         let Some(Level::Name(case)) = sample.cell.levels.get(CASE) else { continue };
-        let rate = sample.values.get("reply-rate").copied().filter(|rate| *rate >= 20.0);
+        let rate = sample.values.get("response-rate").copied().filter(|rate| *rate >= 20.0);
         let Some(rate) = rate else { continue };
         match lowest.iter_mut().find(|(name, _)| name == case) {
             Some((_, least)) => *least = least.min(rate),
@@ -324,7 +324,7 @@ mod tests {
         let sample = |case: &str, rate: Option<f64>| {
             let levels = [(CASE.to_owned(), Level::Name(case.to_owned()))].into();
             let mut sample = Sample::new(Cell { subject: "s".to_owned(), levels }, 1);
-            sample.values.extend(rate.map(|rate| ("reply-rate".to_owned(), rate)));
+            sample.values.extend(rate.map(|rate| ("response-rate".to_owned(), rate)));
             sample
         };
         let found = rates(&[

@@ -15,7 +15,7 @@ use crate::spec::factor::CASE;
 const WIDTH: usize = 80;
 
 /// The longest name of a server that is shown in full.
-const NAME: usize = 18;
+const NAME: usize = 16;
 
 /// A column: its head, and the metric whose median it shows.
 type Column = (&'static str, &'static str);
@@ -30,14 +30,22 @@ struct Layout {
 
 const AT_SATURATION: Layout = Layout {
     title: "At saturation",
-    first: ("replies/s", "reply-rate"),
-    more: &[("p50 ms", "latency-median"), ("p99 ms", "latency-p99"), ("CPU µs", "cpu-per-reply")],
+    first: ("responses/s", "response-rate"),
+    more: &[
+        ("p50 ms", "latency-median"),
+        ("p99 ms", "latency-p99"),
+        ("CPU µs", "cpu-per-response"),
+    ],
 };
 
 const AT_RATES: Layout = Layout {
     title: "At a fixed rate",
-    first: ("CPU µs", "cpu-per-reply"),
-    more: &[("replies/s", "reply-rate"), ("p50 ms", "latency-median"), ("p99 ms", "latency-p99")],
+    first: ("CPU µs", "cpu-per-response"),
+    more: &[
+        ("responses/s", "response-rate"),
+        ("p50 ms", "latency-median"),
+        ("p99 ms", "latency-p99"),
+    ],
 };
 
 const WHEN_IDLE: Layout = Layout {
@@ -255,9 +263,9 @@ mod tests {
             "At saturation: files of 4096 B, 64 connections\n",
             "At a fixed rate: files of 4096 B, 64 connections, 100000 requests/s\n",
             "Memory per idle connection: 1000 of them\n",
-            "\n  drover                123457                         123457",
-            "\n  a server with a v…    246913  2.00 (2.00 … 2.00)  ",
-            "\n  dead                    none\n",
+            "\n  drover              123457                         123457",
+            "\n  a server with a…    246913  2.00 (2.00 … 2.00)  ",
+            "\n  dead                  none\n",
             "! dead: it ended at once, it ended",
             "! drover: requests failed in 6 of 6 runs",
         ] {

@@ -110,10 +110,10 @@ fn tokens_pass_through_pipes() {
 fn overflows_are_counted_by_the_server() {
     let Some(samples) = run(r#"
         [subject.rtsig]
-        serve = ["--dispatch", "rtsig", "--reply-size", "1"]
+        serve = ["--dispatch", "rtsig", "--response-size", "1"]
         limits = { sigpending = 0 }
         [subject.poll]
-        serve = ["--dispatch", "poll", "--reply-size", "1"]
+        serve = ["--dispatch", "poll", "--response-size", "1"]
         [load.http]
         connections = 4
         requests = 40
@@ -138,9 +138,9 @@ fn overflows_are_counted_by_the_server() {
 fn recorded_events_are_replayed() {
     let Some(samples) = run(r#"
         [subject.recorded]
-        serve = ["--dispatch", "rtsig-batch", "--reply-size", "1", "--record-events", "{work}/events"]
+        serve = ["--dispatch", "rtsig-batch", "--response-size", "1", "--record-events", "{work}/events"]
         [subject.plain]
-        serve = ["--dispatch", "rtsig-batch", "--reply-size", "1"]
+        serve = ["--dispatch", "rtsig-batch", "--response-size", "1"]
         [load.http]
         connections = 4
         requests = 40
@@ -167,7 +167,7 @@ fn a_wire_of_a_rate_carries_no_more() {
     let Some(samples) = run(r#"
         wire = "{wire}"
         [subject.epoll]
-        serve = ["--reply-size", "64K"]
+        serve = ["--response-size", "64K"]
         [factor.wire]
         levels = ["10mbit"]
         [load.http]
@@ -191,11 +191,11 @@ fn a_wire_of_a_rate_carries_no_more() {
 fn another_generator_is_read_by_pointers_and_words() {
     let Some(samples) = run(r#"
         [subject.epoll]
-        serve = ["--reply-size", "10"]
+        serve = ["--response-size", "10"]
         [load.command]
         command = ["{sh}", "-c", "echo 'Requests/sec: 12.5'; echo took 3.5ms; echo asked $0", "{url}"]
         find = { sh = ["sh"] }
-        metrics.reply-rate = { after = "Requests/sec:" }
+        metrics.response-rate = { after = "Requests/sec:" }
         metrics.latency-mean = { after = "took", times = 2 }
         [phases]
         measure = { at_least = "50ms" }
@@ -203,7 +203,7 @@ fn another_generator_is_read_by_pointers_and_words() {
     else {
         return;
     };
-    assert_eq!(value(&samples[0], "reply-rate"), 12.5);
+    assert_eq!(value(&samples[0], "response-rate"), 12.5);
     assert_eq!(value(&samples[0], "latency-mean"), 7.0);
 }
 
@@ -248,7 +248,7 @@ fn files_of_several_pools_are_read_beside_each_other() {
 fn every_connection_is_used_before_the_window() {
     let Some(samples) = run(r#"
         [subject.epoll]
-        serve = ["--reply-size", "10"]
+        serve = ["--response-size", "10"]
         [load.http]
         connections = 300
         rate = 400
@@ -260,7 +260,7 @@ fn every_connection_is_used_before_the_window() {
         return;
     };
     // 100 requests are due in the window, and 300 before.
-    let rate = value(&samples[0], "reply-rate");
+    let rate = value(&samples[0], "response-rate");
     assert!(rate > 0.0, "{rate}");
     assert!(samples[0].values.contains_key("latency-p99"), "{samples:?}");
 }

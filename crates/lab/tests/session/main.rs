@@ -43,7 +43,7 @@ fn two_by_two() -> Experiment {
         r#"
         schema = "drover.experiment/2"
         id = "example"
-        serve = ["--reply-size", "{body}"]
+        serve = ["--response-size", "{body}"]
 
         [subject.epoll]
         serve = ["--dispatch", "epoll"]
@@ -118,14 +118,15 @@ fn two_subjects_at_two_levels_in_two_rounds_make_eight_samples() {
     for sample in &samples {
         assert_eq!(sample.failure, None, "{sample:?}");
         assert!(!sample.validity.contains(&Mark::Errors), "{sample:?}");
-        for metric in ["reply-rate", "cpu-per-reply", "latency-p99", "cpu-percent", "memory"] {
+        for metric in ["response-rate", "cpu-per-response", "latency-p99", "cpu-percent", "memory"]
+        {
             assert!(sample.values.get(metric).is_some_and(|it| *it > 0.0), "{metric}: {sample:?}");
         }
     }
     let (_, runs) = journal::read(&folder.path().join("session")).unwrap();
     let artefacts = &runs[0].artefacts;
     assert!(artefacts["instruments"]["cpu"]["by"].is_string(), "{artefacts}");
-    assert_eq!(artefacts["load"]["result"]["schema"], "drover.load/2");
+    assert_eq!(artefacts["load"]["result"]["schema"], "drover.load/3");
     // Both runs of a round have its seed, and rounds have seeds of their own.
     let seed = |run: &journal::Run| {
         let words = run.artefacts["load"]["command"].as_array().unwrap().clone();
@@ -147,7 +148,7 @@ fn a_cell_that_fails_or_cannot_be_measured_is_a_result_and_the_others_go_on() {
         schema = "drover.experiment/2"
         id = "failures"
         [subject.good]
-        serve = ["--reply-size", "1"]
+        serve = ["--response-size", "1"]
         [subject.refuses]
         serve = ["--no-such-flag"]
         [subject.missing]
@@ -181,10 +182,10 @@ fn a_cell_that_fails_or_cannot_be_measured_is_a_result_and_the_others_go_on() {
     assert!(why.contains("--no-such-flag"), "{why}");
     let why = of("ends").failure.as_deref().unwrap();
     assert!(why.contains("no configuration"), "{why}");
-    // Statuses that were not expected are errors, and no replies.
+    // Statuses that were not expected are errors, and no responses.
     let not_found = of("not-found");
     assert_eq!(not_found.failure, None);
-    assert_eq!(not_found.values["reply-rate"], 0.0, "{not_found:?}");
+    assert_eq!(not_found.values["response-rate"], 0.0, "{not_found:?}");
     assert!(not_found.validity.contains(&Mark::Errors));
     assert_eq!(samples.len(), 4);
 }

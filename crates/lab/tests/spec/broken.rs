@@ -97,8 +97,8 @@ fn an_unknown_kind_of_effect() {
 #[test]
 fn two_kinds_of_effect() {
     expect(
-        "{ knee = \"reply-rate\", ",
-        "{ knee = \"reply-rate\", peak = \"reply-rate\", ",
+        "{ knee = \"response-rate\", ",
+        "{ knee = \"response-rate\", peak = \"response-rate\", ",
         "59:33: effect has 'knee', 'peak': only one of these",
     );
 }
@@ -152,8 +152,8 @@ fn a_level_that_the_factor_does_not_have() {
 fn an_unknown_metric() {
     expect(
         "metric = \"refused\"",
-        "metric = \"reply-rates\"",
-        "68:10: no metric is called 'reply-rates'; the nearest is 'reply-rate'",
+        "metric = \"response-rates\"",
+        "68:10: no metric is called 'response-rates'; the nearest is 'response-rate'",
     );
 }
 
@@ -212,7 +212,7 @@ fn a_syntax_error() {
 
 #[test]
 fn a_file_of_version_one() {
-    let text = "id = 'x'\nmechanisms = ['select']\n[workload]\nreply_bytes = 92\n";
+    let text = "id = 'x'\nmechanisms = ['select']\n[workload]\nresponse_bytes = 92\n";
     let faults = faults_of(text);
     assert_eq!(faults.len(), 1);
     let begins = "1:1: this is an experiment of version 1, which is no longer read: version 2 begins with \

@@ -73,7 +73,7 @@ fn subjects_may_all_be_included() {
 fn published_values_may_be_in_a_file_of_their_own() {
     let main = format!(
         "{HEAD}[subject.own]\nserve = []\n[factor.rate]\nlevels = [1]\n[load.http]\nrate = '{{rate}}'\n\
-         [[claim]]\nid = 'a'\ntext = 't'\neffect = {{ offered = 'reply-rate', over = 'rate', of = 'own' }}\n\
+         [[claim]]\nid = 'a'\ntext = 't'\neffect = {{ offered = 'response-rate', over = 'rate', of = 'own' }}\n\
          holds = {{ above = 1 }}\npublished = {{ figure = '1', csv = 'p/v.csv' }}\n"
     );
     let csv = "# from the figure\nsubject, rate, value\nown, 1, 0.5\nown, 2, 1\n";

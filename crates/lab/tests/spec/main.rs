@@ -95,7 +95,7 @@ unit = "1"
 id = "a"
 text = "select's throughput plateaus before that of nginx"
 by = "document"
-effect = { knee = "reply-rate", over = "offered", of = "nginx", against = ["select", "mine"] }
+effect = { knee = "response-rate", over = "offered", of = "nginx", against = ["select", "mine"] }
 where = { case = "idle", wire = ["loopback", "100mbit"] }
 holds = { above = 1.2 }
 published = [

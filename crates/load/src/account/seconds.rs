@@ -17,7 +17,7 @@ pub struct SecondCounts {
     /// Requests sent.
     pub requests: u64,
     /// Responses that were complete.
-    pub replies: u64,
+    pub responses: u64,
     /// Errors of all classes, failed attempts to connect included.
     pub errors: u64,
     /// Bytes sent.
@@ -32,7 +32,7 @@ impl SecondCounts {
     fn each(self, other: SecondCounts, with: fn(u64, u64) -> u64) -> SecondCounts {
         SecondCounts {
             requests: with(self.requests, other.requests),
-            replies: with(self.replies, other.replies),
+            responses: with(self.responses, other.responses),
             errors: with(self.errors, other.errors),
             sent: with(self.sent, other.sent),
             received: with(self.received, other.received),
@@ -80,7 +80,7 @@ impl Second {
         Second {
             counts: SecondCounts {
                 requests: account.requests,
-                replies: account.responses,
+                responses: account.responses,
                 errors: account.errors.total(),
                 sent: account.sent_bytes,
                 received: account.head_bytes + account.body_bytes,
@@ -207,12 +207,12 @@ mod tests {
     use super::*;
     use crate::account::counts::record;
 
-    fn account(replies: u64) -> Account {
+    fn account(responses: u64) -> Account {
         let mut account = Account::new();
-        account.requests = replies + 1;
-        account.responses = replies;
-        for reply in 1..=replies {
-            record(&mut account.service, Duration::from_millis(reply));
+        account.requests = responses + 1;
+        account.responses = responses;
+        for response in 1..=responses {
+            record(&mut account.service, Duration::from_millis(response));
         }
         account
     }
@@ -223,7 +223,7 @@ mod tests {
         let first = differences.next(Second::of(&account(3), false));
         assert_eq!((first.counts.requests, first.latencies.len()), (4, 3));
         let second = differences.next(Second::of(&account(5), false));
-        assert_eq!((second.counts.requests, second.counts.replies), (2, 2));
+        assert_eq!((second.counts.requests, second.counts.responses), (2, 2));
         assert_eq!(second.latencies.len(), 2);
         assert!(second.latencies.min() >= 3_990_000);
         let quiet = differences.next(Second::of(&account(5), false));
@@ -248,18 +248,18 @@ mod tests {
 
     #[test]
     fn seconds_are_added_up_when_all_sources_have_told_theirs() {
-        let of = |replies| Some(Second::of(&account(replies), false));
+        let of = |responses| Some(Second::of(&account(responses), false));
         let mut sum = Sum::new(2);
         sum.push(0, of(1));
         sum.push(0, of(2));
         assert!(sum.pop().is_none());
         sum.push(1, of(5));
         let first = sum.pop().unwrap();
-        assert_eq!((first.counts.replies, first.latencies.len()), (6, 6));
+        assert_eq!((first.counts.responses, first.latencies.len()), (6, 6));
         assert!(sum.pop().is_none());
         // One that is done is not waited for.
         sum.end(1);
-        assert_eq!(sum.pop().unwrap().counts.replies, 2);
+        assert_eq!(sum.pop().unwrap().counts.responses, 2);
         sum.push(0, None);
         assert_eq!(sum.pop(), Some(Second::empty()));
         sum.end(0);

@@ -12,7 +12,7 @@ use crate::output::result::{Distribution, LoadResult};
 use crate::warning::Warning;
 
 /// The names of the columns.
-const HEADER: &str = "begin_s,length_s,requests,replies,errors,replies_per_s,sent_bytes,\
+const HEADER: &str = "begin_s,length_s,requests,responses,errors,responses_per_s,sent_bytes,\
 received_bytes,connections_opened,p50_us,p90_us,p95_us,p99_us,p99_9_us,max_us,mean_us";
 
 /// Writes the names of the columns.
@@ -44,12 +44,12 @@ pub fn second(
         at.as_secs_f64(),
         long.as_secs_f64(),
         counts.requests,
-        counts.replies,
+        counts.responses,
         counts.errors,
     )?;
     // What came after the window took no part of it.
     if !long.is_zero() {
-        write!(out, "{:.1}", counts.replies as f64 / long.as_secs_f64())?;
+        write!(out, "{:.1}", counts.responses as f64 / long.as_secs_f64())?;
     }
     write!(out, ",{},{},{}", counts.sent, counts.received, counts.opened)?;
     match Distribution::of(&second.latencies) {
@@ -72,7 +72,7 @@ pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     writeln!(out, "# target,{}", result.target)?;
     writeln!(out, "# duration_s,{:.3}", result.duration_s)?;
     writeln!(out, "# requests,{}", result.requests)?;
-    writeln!(out, "# replies,{}", result.replies)?;
+    writeln!(out, "# responses,{}", result.responses)?;
     for (status, count) in &result.status {
         writeln!(out, "# status_{status},{count}")?;
     }
@@ -83,7 +83,7 @@ pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
         writeln!(out, "# protocol_errors_{kind},{count}")?;
     }
     if let Some(rate) = result.achieved_rate {
-        writeln!(out, "# replies_per_s,{rate:.1}")?;
+        writeln!(out, "# responses_per_s,{rate:.1}")?;
     }
     if let Some(t) = &result.latency_us {
         for (name, value) in [
@@ -124,7 +124,7 @@ mod tests {
     fn every_line_has_the_columns_of_the_header() {
         let mut busy = Second::empty();
         busy.counts =
-            SecondCounts { requests: 4, replies: 3, errors: 1, sent: 5, received: 6, opened: 2 };
+            SecondCounts { requests: 4, responses: 3, errors: 1, sent: 5, received: 6, opened: 2 };
         record(&mut busy.latencies, Duration::from_micros(1500));
         let quiet = Second::empty();
         let lines = lines(&[(0, 1000, busy.clone()), (1000, 500, quiet), (1500, 0, busy)]);

@@ -107,7 +107,7 @@ impl MergedSum {
         if let Some(start) = result.window_start {
             let length = result.duration_s;
             let responses = (result.achieved_rate.unwrap_or(0.0) * length).round();
-            let series = result.reply_rate.take().map_or_else(Vec::new, |rate| rate.series);
+            let series = result.response_rate.take().map_or_else(Vec::new, |rate| rate.series);
             self.windows.push(ResultWindow { start, length, responses, series });
         }
         match result.offered_rate {
@@ -126,7 +126,7 @@ impl MergedSum {
         let responses: f64 = self.windows.iter().map(|window| window.responses).sum();
         joined.achieved_rate = (joined.duration_s > 0.0).then(|| responses / joined.duration_s);
         joined.offered_rate = (!self.closed).then_some(self.offered_rate);
-        joined.reply_rate = self.series(start);
+        joined.response_rate = self.series(start);
         joined.client.slip_p99_us = distribution(self.slip.as_ref()).map(|slip| slip.p99);
         joined.latency_us = distribution(self.latency.as_ref());
         joined.service_us = distribution(self.service.as_ref());
@@ -225,7 +225,7 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
     sum.connect_error = sum.connect_error.take().or(other.connect_error);
     sum.start = sum.start.min(other.start);
     sum.requests += other.requests;
-    sum.replies += other.replies;
+    sum.responses += other.responses;
     sum.in_flight += other.in_flight;
     add_counts(&mut sum.status, other.status);
     add_counts(&mut sum.unexpected_status, other.unexpected_status);
@@ -430,7 +430,7 @@ mod tests {
         let results = [("a", simple(3, 1000.0)), ("b", simple(4, 1001.9))];
         let joined =
             merge(results.map(|(name, result)| (name.to_string(), result)).into()).unwrap();
-        let rate = joined.reply_rate.unwrap();
+        let rate = joined.response_rate.unwrap();
         assert_eq!(rate.series, [3, 0, 4, 0, 0, 0, 0]);
         assert!((joined.duration_s - 7.4).abs() < 1e-9, "{}", joined.duration_s);
         assert!((joined.achieved_rate.unwrap() - 7.0 / 7.4).abs() < 1e-9);
@@ -446,7 +446,7 @@ mod tests {
         let results = [("a", simple(3, 1_000_000_000.0)), ("b", simple(4, 1e15))];
         let joined =
             merge(results.map(|(name, result)| (name.to_string(), result)).into()).unwrap();
-        let rate = joined.reply_rate.unwrap();
+        let rate = joined.response_rate.unwrap();
         assert_eq!(rate.series, [3, 0, 0, 0, 0, 4, 0, 0, 0, 0]);
         assert_eq!(rate.avg, 0.7);
     }
@@ -485,7 +485,7 @@ mod tests {
         assert!(parse(b"no").unwrap_err().contains("no JSON"));
         assert!(fault(|json| json["schema"] = "drover.load/1".into()).contains("drover.load/1"));
         assert!(fault(|json| json["schema"] = Value::Null).contains("no result of drover load"));
-        assert!(fault(|json| json["replies"] = "many".into()).contains("keep to drover.load/2"));
+        assert!(fault(|json| json["responses"] = "many".into()).contains("keep to drover.load/3"));
         assert!(fault(|json| json["more"] = 1.into()).contains("more"));
 
         let mut bad = simple(1, 0.0);

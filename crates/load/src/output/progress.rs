@@ -166,11 +166,11 @@ impl TermLike for Narrow {
 }
 
 fn line(counts: SecondCounts, errors: u64, p50: f64, p99: f64, history: &VecDeque<f64>) -> String {
-    let times = match counts.replies {
+    let times = match counts.responses {
         0 => "no response".to_string(),
         _ => format!("p50 {}  p99 {}", time(p50), time(p99)),
     };
-    format!("{}/s  {times} {}  errors {errors}", counts.replies, sparkline(history))
+    format!("{}/s  {times} {}  errors {errors}", counts.responses, sparkline(history))
 }
 
 /// The values as bars between nothing and the highest of them.
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_line_tells_rate_latency_and_errors() {
-        let counts = SecondCounts { replies: 1200, ..SecondCounts::default() };
+        let counts = SecondCounts { responses: 1200, ..SecondCounts::default() };
         let history = VecDeque::from([1500.0]);
         let shown = line(counts, 3, 800.0, 1500.0, &history);
         assert_eq!(shown, "1200/s  p50 800.0us  p99 1.50ms █  errors 3");

@@ -1,4 +1,4 @@
-//! The JSON result, `drover.load/2`. Its schema is `schemas/drover.load-2.schema.json`.
+//! The JSON result, `drover.load/3`. Its schema is `schemas/drover.load-3.schema.json`.
 //!
 //! What is not known or does not apply is null, never 0.
 
@@ -18,13 +18,13 @@ use crate::run::coordinator::LoadRun;
 use crate::warning::Warning;
 
 /// The version of the result.
-pub(crate) const SCHEMA: &str = "drover.load/2";
+pub(crate) const SCHEMA: &str = "drover.load/3";
 
 /// What a run found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadResult {
-    /// `drover.load/2`.
+    /// `drover.load/3`.
     pub schema: String,
     /// The command line, without credentials.
     pub command: Vec<String>,
@@ -46,7 +46,7 @@ pub struct LoadResult {
     /// Requests sent; each is a response, an error after sending, or in flight.
     pub requests: u64,
     /// Complete responses, of any status.
-    pub replies: u64,
+    pub responses: u64,
     /// Requests still without a response when the run was interrupted. A run that ends by itself
     /// waits for its last responses, for as long as the time-out allows.
     pub in_flight: u64,
@@ -83,7 +83,7 @@ pub struct LoadResult {
     /// From the first bytes of a response to its last.
     pub transfer_us: Option<Distribution>,
     /// Responses in each full second of the window; null if it was shorter than one.
-    pub reply_rate: Option<ResponseRate>,
+    pub response_rate: Option<ResponseRate>,
     /// The generator itself.
     pub client: GeneratorState,
     /// What should be known before these numbers are trusted.
@@ -233,7 +233,7 @@ impl LoadResult {
             offered_rate: plan.offered_rate(seconds),
             achieved_rate: (seconds > 0.0).then(|| account.responses_in_window as f64 / seconds),
             requests: account.requests,
-            replies: account.responses,
+            responses: account.responses,
             in_flight: account.in_flight,
             status: statuses(account, |_| true),
             unexpected_status: statuses(account, |status| !plan.expect_status.has(status)),
@@ -253,7 +253,7 @@ impl LoadResult {
             connect_us: Distribution::of(&account.connect),
             first_byte_us: Distribution::of(&account.first_byte),
             transfer_us: Distribution::of(&account.transfer),
-            reply_rate: ResponseRate::in_window(&account.per_second, *window),
+            response_rate: ResponseRate::in_window(&account.per_second, *window),
             client: GeneratorState {
                 cpu_s: cpu.as_secs_f64(),
                 threads: plan.threads,
@@ -287,7 +287,7 @@ impl LoadResult {
             format!(
                 "{count} of {} responses have a status that was not expected ({}): the server's log may \
                  say why; --expect-status allows others than 2xx and 3xx",
-                self.replies,
+                self.responses,
                 self.unexpected_status
                     .iter()
                     .map(|(status, count)| format!("{count} with status {status}"))
@@ -307,7 +307,7 @@ impl LoadResult {
         if !self.lost.is_empty() {
             return Some(format!("{}: the results are those of the others", self.lost.join("; ")));
         }
-        if self.replies > 0 {
+        if self.responses > 0 {
             let count = self.connections.unsolicited;
             return (count > 0).then(|| {
                 format!(

@@ -40,7 +40,7 @@ fn print_rates(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     if let Some(offered) = result.offered_rate {
         write!(out, " of {offered:.1} scheduled")?;
     }
-    if let Some(series) = result.reply_rate.as_ref().filter(|rate| rate.min < rate.max) {
+    if let Some(series) = result.response_rate.as_ref().filter(|rate| rate.min < rate.max) {
         write!(out, ", {} to {} by second", series.min, series.max)?;
     }
     writeln!(out)?;
@@ -105,8 +105,8 @@ impl Unit {
 }
 
 fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
-    write!(out, "  responses    {}", result.replies)?;
-    if result.requests != result.replies {
+    write!(out, "  responses    {}", result.responses)?;
+    if result.requests != result.responses {
         write!(out, " to {} requests", result.requests)?;
     }
     match result.status.iter().next() {

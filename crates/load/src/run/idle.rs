@@ -25,7 +25,7 @@ pub struct IdleResult {
     /// Periodic requests sent.
     pub requests: u64,
     /// Responses to periodic requests.
-    pub replies: u64,
+    pub responses: u64,
     /// Errors by class.
     pub errors: ErrorCounts,
     /// Where the first attempt to connect that failed went to, and what the kernel said.
@@ -51,7 +51,7 @@ pub fn idle(options: LoadOptions, listener: &mut dyn LoadListener) -> anyhow::Re
         all_lost: run.all_lost,
         time: run.window,
         requests: account.requests,
-        replies: account.responses,
+        responses: account.responses,
         errors: ErrorCounts::new(account, &plan),
         connect_error: account.connect_error.clone(),
     })

@@ -14,7 +14,7 @@ mod files;
 mod memory;
 mod order;
 mod readable;
-mod replies;
+mod responses;
 #[path = "../conformance/seccomp.rs"]
 #[expect(dead_code, reason = "it is for several suites")]
 mod seccomp;

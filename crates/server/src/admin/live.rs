@@ -50,10 +50,10 @@ struct LiveRates {
     over_s: f64,
     connections: f64,
     requests: f64,
-    replies_2xx: f64,
-    replies_3xx: f64,
-    replies_4xx: f64,
-    replies_5xx: f64,
+    responses_2xx: f64,
+    responses_3xx: f64,
+    responses_4xx: f64,
+    responses_5xx: f64,
     bytes_sent: f64,
     /// Requests per second in each of the last seconds, the newest last; [`HISTORY`] at most.
     history: VecDeque<f64>,
@@ -140,10 +140,10 @@ impl CounterSamples {
             over_s: self.over_s(),
             connections: self.rate(|row| row.get(Counter::Connections)),
             requests: self.rate(|row| row.get(Counter::Requests)),
-            replies_2xx: class(2),
-            replies_3xx: class(3),
-            replies_4xx: class(4),
-            replies_5xx: class(5),
+            responses_2xx: class(2),
+            responses_3xx: class(3),
+            responses_4xx: class(4),
+            responses_5xx: class(5),
             bytes_sent: self.rate(|row| row.get(Counter::BytesSent)),
             history: self.history.clone(),
             history_most: self.history.iter().copied().fold(0.0, f64::max),
@@ -244,7 +244,7 @@ mod tests {
         workers[1].response(Status::NotFound);
         samples.read(&server, begin + Duration::from_secs(3));
         let rates = at(&samples);
-        assert_eq!((rates.requests, rates.replies_4xx, rates.replies_2xx), (1.5, 0.5, 0.0));
+        assert_eq!((rates.requests, rates.responses_4xx, rates.responses_2xx), (1.5, 0.5, 0.0));
         assert_eq!((rates.history, rates.history_most), ([5.0, 1.5].into(), 5.0));
         assert_eq!(LiveStatus::now(&server, &samples).workers[1].requests_rate, 0.5);
     }

@@ -33,7 +33,7 @@ pub(crate) enum Content {
     Fixed(Rc<FixedBody>),
 }
 
-/// One body for every request: `--reply-size`, the micro-server of the papers.
+/// One body for every request: `--response-size`, the micro-server of the papers.
 pub(crate) struct FixedBody {
     pub(crate) bytes: Rc<[u8]>,
     pub(crate) usual: PreparedResponse,

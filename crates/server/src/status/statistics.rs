@@ -193,10 +193,10 @@ impl CounterRow {
             connections: self.get(Counter::Connections),
             closed: self.get(Counter::Closed),
             requests: self.get(Counter::Requests),
-            replies_2xx: self.responses_of_class(2),
-            replies_3xx: self.responses_of_class(3),
-            replies_4xx: self.responses_of_class(4),
-            replies_5xx: self.responses_of_class(5),
+            responses_2xx: self.responses_of_class(2),
+            responses_3xx: self.responses_of_class(3),
+            responses_4xx: self.responses_of_class(4),
+            responses_5xx: self.responses_of_class(5),
             bytes_sent: self.get(Counter::BytesSent),
             opened_elsewhere: self.get(Counter::OpenedElsewhere),
             directories_listed: self.get(Counter::DirectoriesListed),
@@ -372,13 +372,13 @@ pub struct Statistics {
     /// Request heads read without fault.
     pub requests: u64,
     /// Responses with a status of 200 to 299.
-    pub replies_2xx: u64,
+    pub responses_2xx: u64,
     /// Responses with a status of 300 to 399.
-    pub replies_3xx: u64,
+    pub responses_3xx: u64,
     /// Responses with a status of 400 to 499.
-    pub replies_4xx: u64,
+    pub responses_4xx: u64,
     /// Responses with a status of 500 to 599.
-    pub replies_5xx: u64,
+    pub responses_5xx: u64,
     /// Bytes of the responses that the kernel took, heads included.
     pub bytes_sent: u64,
     /// Files that other threads were asked to open, because a disk might be needed.
@@ -429,10 +429,10 @@ impl fmt::Display for Statistics {
         let figures = [
             (self.connections, "connection", "connections"),
             (self.requests, "request", "requests"),
-            (self.replies_2xx, "response 2xx", "responses 2xx"),
-            (self.replies_3xx, "response 3xx", "responses 3xx"),
-            (self.replies_4xx, "response 4xx", "responses 4xx"),
-            (self.replies_5xx, "response 5xx", "responses 5xx"),
+            (self.responses_2xx, "response 2xx", "responses 2xx"),
+            (self.responses_3xx, "response 3xx", "responses 3xx"),
+            (self.responses_4xx, "response 4xx", "responses 4xx"),
+            (self.responses_5xx, "response 5xx", "responses 5xx"),
             (self.bytes_sent, "byte sent", "bytes sent"),
             (self.time_outs, "time-out", "time-outs"),
             (
@@ -488,9 +488,9 @@ mod tests {
         workers[1].response(Status::ServiceUnavailable);
         let expected = Statistics {
             requests: 5,
-            replies_2xx: 2,
-            replies_4xx: 1,
-            replies_5xx: 1,
+            responses_2xx: 2,
+            responses_4xx: 1,
+            responses_5xx: 1,
             ..Statistics::default()
         };
         let rows = counter_table.rows();

@@ -285,8 +285,9 @@ pub(in crate::cli) struct Args {
     /// Answer every request with SIZE bytes and read no file, as the micro web server of the papers
     /// does
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["root", "host"], value_parser = size::parse_or_none)]
-    pub(super) reply_size: Option<usize>,
+    #[arg(long, alias = "reply-size", value_name = "SIZE", conflicts_with_all = ["root", "host"])]
+    #[arg(value_parser = size::parse_or_none)]
+    pub(super) response_size: Option<usize>,
 
     /// Write the times of each response to FILE, a line each; 'drover lab trace FILE' draws them
     ///
@@ -424,7 +425,7 @@ impl Args {
     /// The directory for requests that name no host with files of its own; `None`: there is none.
     pub(super) fn root_of_all(&self) -> Option<&Path> {
         let default = || {
-            (self.host.is_empty() && self.reply_size.is_none())
+            (self.host.is_empty() && self.response_size.is_none())
                 .then(|| Path::new(CURRENT_DIRECTORY))
         };
         self.root.as_deref().or_else(default)

@@ -215,9 +215,9 @@ fn is_not_for(args: &Args) -> Option<&'static str> {
         || args.dispatch.0.is_none()
         || args.files.0.is_none()
         || args.accept.0.is_none();
-    match (args.tuned, args.reply_size, is_auto) {
+    match (args.tuned, args.response_size, is_auto) {
         (OnOff::Off, ..) => Some("no result is looked for: --tuned off"),
-        (_, Some(_), _) => Some("no result is looked for: --reply-size serves no folder"),
+        (_, Some(_), _) => Some("no result is looked for: --response-size serves no folder"),
         _ if args.root_of_all().is_none() => Some("no result is looked for: no ROOT is served"),
         (.., false) => Some("no result is looked for: nothing is left to auto"),
         _ => None,

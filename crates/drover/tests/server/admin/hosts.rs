@@ -4,13 +4,13 @@ use std::io::BufRead;
 use std::process::Stdio;
 
 use super::{PROCESSES, THREADS};
-use crate::harness::{Client, Reply, Server, drover};
+use crate::harness::{Client, Response, Server, drover};
 use crate::reloading::Configured;
 
 /// What one client gets for a host.
-fn ask(client: &mut Client, method: &str, host: &str, target: &str) -> Reply {
+fn ask(client: &mut Client, method: &str, host: &str, target: &str) -> Response {
     client.send(format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-    if method == "HEAD" { client.reply_head() } else { client.reply() }
+    if method == "HEAD" { client.response_head() } else { client.response() }
 }
 
 #[test]
@@ -43,18 +43,18 @@ fn only_hosts_that_nobody_can_rebind_or_that_were_named_are_answered() {
             let name = host.split(':').next().unwrap();
             for target in ["/healthz", "/metrics", "/status", "/status.json", "/status/events", "/"]
             {
-                let reply = ask(&mut client, "GET", host, target).is(421);
+                let response = ask(&mut client, "GET", host, target).is(421);
                 let text = format!(
                     "421 Misdirected Request: host '{name}' is not allowed; allow it with --admin-hosts {name}\n"
                 );
-                assert_eq!(reply.text(), text);
+                assert_eq!(response.text(), text);
             }
             assert_eq!(ask(&mut client, "HEAD", host, "/metrics").status, 421);
             ask(&mut client, "POST", host, "/metrics").is(421);
         }
         // What cannot be named is not repeated.
-        let reply = ask(&mut client, "GET", "$(x)", "/metrics").is(421);
-        assert!(reply.text().contains("this host is not allowed"), "{}", reply.text());
+        let response = ask(&mut client, "GET", "$(x)", "/metrics").is(421);
+        assert!(response.text().contains("this host is not allowed"), "{}", response.text());
         // An absolute target wins (RFC 9112 section 3.2.2).
         ask(&mut client, "GET", "localhost", "http://example.org/metrics").is(421);
         ask(&mut client, "GET", "example.org", "http://localhost/metrics").is(200);
@@ -68,16 +68,18 @@ fn a_request_without_a_host_is_answered() {
     let admin = server.admin_address();
     let mut client = Client::connect(admin);
     client.send("GET /healthz HTTP/1.0\r\n\r\n");
-    assert_eq!(client.reply().is(200).text(), "ok\n");
+    assert_eq!(client.response().is(200).text(), "ok\n");
     let mut client = Client::connect(admin);
     client.send("GET /healthz HTTP/1.0\r\nHost: example.org\r\n\r\n");
-    client.reply().is(421);
+    client.response().is(421);
 }
 
 #[test]
 fn the_log_names_the_flag_that_allows_a_host() {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--admin", "localhost:0"]).stderr(Stdio::piped());
+    command
+        .args(["serve", "--response-size", "1", "--admin", "localhost:0"])
+        .stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
     let mut client = Client::connect(server.admin_address());
     ask(&mut client, "GET", "drover:9090", "/metrics").is(421);

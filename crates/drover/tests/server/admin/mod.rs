@@ -12,7 +12,7 @@ use nix::sys::socket::sockopt::TcpMaxSeg;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::harness::{
-    Client, Reply, Server, Site, drover, on_every_mechanism, request, wait_until,
+    Client, Response, Server, Site, drover, on_every_mechanism, request, wait_until,
 };
 use crate::limits::starved;
 
@@ -28,15 +28,16 @@ fn watched(site: &Site, flags: &[&str]) -> (Server, SocketAddr) {
     (server, admin)
 }
 
-fn get(admin: SocketAddr, path: &str) -> Reply {
+fn get(admin: SocketAddr, path: &str) -> Response {
     Client::connect(admin).get(path)
 }
 
 /// The metrics, in good form.
 pub(crate) fn metrics(admin: SocketAddr) -> Exposition {
-    let reply = get(admin, "/metrics").is(200);
-    assert_eq!(reply.field("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    Exposition::check(reply.text()).unwrap_or_else(|fault| panic!("{fault}\n{}", reply.text()))
+    let response = get(admin, "/metrics").is(200);
+    assert_eq!(response.field("Content-Type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    Exposition::check(response.text())
+        .unwrap_or_else(|fault| panic!("{fault}\n{}", response.text()))
 }
 
 /// What `look` returns, once that is so.
@@ -84,9 +85,10 @@ fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
                     let mut client = server.connect();
                     client.send(&text);
                     for status in statuses {
-                        let reply = client.reply().is(*status);
-                        bytes += reply.lines.iter().map(|line| line.len() + 2).sum::<usize>() + 2;
-                        bytes += reply.body.len();
+                        let response = client.response().is(*status);
+                        bytes +=
+                            response.lines.iter().map(|line| line.len() + 2).sum::<usize>() + 2;
+                        bytes += response.body.len();
                     }
                     client.expect_end();
                 }
@@ -145,7 +147,7 @@ fn the_bytes_of_files_are_those_of_the_backend_that_has_sent_them() {
         for path in ["/small", "/large"] {
             let mut client = server.connect();
             client.send(request("GET", path, &["Connection: close"]));
-            client.reply().is(200);
+            client.response().is(200);
             client.expect_end();
         }
         server.connect().head("/large", &[]);
@@ -193,7 +195,7 @@ fn a_socket_that_is_full_is_counted_on_every_mechanism() {
         let (server, admin) = watched(&site, &["--dispatch", mechanism.name]);
         let mut client = server.connect();
         client.send(request("GET", "/large", &[]));
-        client.reply_head().is(200);
+        client.response_head().is(200);
         once(|| (metrics(admin).sum("drover_would_block_total", &[]) > 0.0).then_some(()));
         assert_eq!(metrics(admin).sum("drover_connections", &[]), 1.0);
         drop(client);
@@ -207,14 +209,15 @@ fn health_tells_of_the_stop_as_long_as_it_takes() {
     site.sparse("large", 64 << 20);
     for workers in [THREADS, PROCESSES] {
         let (mut server, admin) = watched(&site, &[workers, &["--grace", "10m"]].concat());
-        let reply = get(admin, "/healthz").is(200);
-        assert_eq!(reply.text(), "ok\n");
+        let response = get(admin, "/healthz").is(200);
+        assert_eq!(response.text(), "ok\n");
         let mut client = server.connect();
         client.send(request("GET", "/large", &["Connection: close"]));
-        client.reply_head().is(200);
+        client.response_head().is(200);
         server.terminate();
-        let reply = once(|| Some(get(admin, "/healthz")).filter(|reply| reply.status != 200));
-        assert_eq!(reply.is(503).text(), "stopping\n");
+        let response =
+            once(|| Some(get(admin, "/healthz")).filter(|response| response.status != 200));
+        assert_eq!(response.is(503).text(), "stopping\n");
         server.until_it_refuses();
         assert_eq!(metrics(admin).sum("drover_stopping", &[]), 1.0);
         assert_eq!(client.drain().0, 64 << 20);
@@ -227,31 +230,31 @@ fn four_paths_are_told_and_two_methods_allowed() {
     let (_server, admin) = watched(&Site::new(), &[]);
     let mut client = Client::connect(admin);
     for path in ["/", "/healthz/", "/metric", "/../a", "/%"] {
-        let reply = client.get(path);
-        assert_eq!(reply.status / 100, 4, "{path}");
-        assert_eq!(reply.field("X-Content-Type-Options"), Some("nosniff"), "{path}");
-        if reply.status == 400 {
+        let response = client.get(path);
+        assert_eq!(response.status / 100, 4, "{path}");
+        assert_eq!(response.field("X-Content-Type-Options"), Some("nosniff"), "{path}");
+        if response.status == 400 {
             client = Client::connect(admin);
             continue;
         }
         for path in ["/healthz ", "/metrics ", "/status ", "/status.json "] {
-            assert!(reply.text().contains(path), "{}", reply.text());
+            assert!(response.text().contains(path), "{}", response.text());
         }
     }
     assert_eq!(client.get("/healthz?a=b").is(200).text(), "ok\n");
     assert_eq!(client.head("/healthz", &[]).is(200).length(), 3);
     client.send(request("OPTIONS", "/metrics", &[]));
-    let reply = client.reply().is(405);
-    assert_eq!(reply.field("Allow"), Some("GET, HEAD"));
+    let response = client.response().is(405);
+    assert_eq!(response.field("Allow"), Some("GET, HEAD"));
     assert_eq!(get(admin, "/status").field("X-Content-Type-Options"), Some("nosniff"));
     client.send(request("POST", "/healthz", &["Content-Length: 3"]) + "abc");
-    assert_eq!(client.reply().is(405).field("Connection"), Some("close"));
+    assert_eq!(client.response().is(405).field("Connection"), Some("close"));
     client.expect_end();
     // Pipelined, in order, and the last one ends the connection.
     let mut client = Client::connect(admin);
     client.send(request("GET", "/healthz", &[]) + &request("GET", "/", &["Connection: close"]));
-    client.reply().is(200);
-    client.reply().is(404);
+    client.response().is(200);
+    client.response().is(404);
     client.expect_end();
 }
 
@@ -270,7 +273,7 @@ fn what_nobody_can_read_is_refused_and_disturbs_nobody() {
     for (text, status) in refused {
         let mut client = Client::connect(admin);
         client.send(&text);
-        assert_eq!(client.reply().status, status, "{text:.100}");
+        assert_eq!(client.response().status, status, "{text:.100}");
         client.expect_end();
     }
     // A client that leaves in the middle of its head, and one that leaves before its response.
@@ -309,7 +312,7 @@ fn a_hundred_connections_at_once_keep_nobody_out() {
 /// What a server with these flags says that does not start.
 fn refused(flags: &[&str]) -> String {
     let mut command = drover();
-    command.args(["serve", "--reply-size", "1", "--listen", "127.0.0.1:0"]).args(flags);
+    command.args(["serve", "--response-size", "1", "--listen", "127.0.0.1:0"]).args(flags);
     let output = command.stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{flags:?}");
     String::from_utf8(output.stderr).unwrap()
@@ -332,7 +335,8 @@ fn an_address_that_other_machines_reach_needs_a_word() {
         get(admin, "/healthz").is(200);
     }
     for local in ["127.0.0.1:0", "127.1.2.3:0", "localhost:0", "0"] {
-        let flags = ["serve", "--reply-size", "1", "--listen", "127.0.0.1:0", "--check", "--admin"];
+        let flags =
+            ["serve", "--response-size", "1", "--listen", "127.0.0.1:0", "--check", "--admin"];
         let output = drover().args(flags).arg(local).output().unwrap();
         assert!(output.status.success(), "{local}: {output:?}");
     }
@@ -356,7 +360,7 @@ fn half_heads_give_way(admin: SocketAddr, count: usize, going_on: usize) -> Opti
     for client in &mut clients {
         let sent = client.stream().write_all(b"\r\n\r\n").and_then(|()| client.await_bytes());
         if matches!(sent, Ok(1..)) {
-            client.reply().is(200);
+            client.response().is(200);
             whole += 1;
         }
     }
@@ -429,7 +433,7 @@ fn clients_that_hardly_read_keep_nobody_out() {
 
 #[test]
 fn half_heads_keep_nobody_out_where_descriptors_are_few() {
-    let command = starved(40, &["--reply-size", "1", "--admin", "127.0.0.1:0"]);
+    let command = starved(40, &["--response-size", "1", "--admin", "127.0.0.1:0"]);
     let mut server = Server::start(command, 1);
     let admin = server.admin_address();
     once(|| half_heads_give_way(admin, 100, 10));
@@ -443,7 +447,7 @@ fn an_address_that_is_taken_is_told_with_the_flag() {
         let mut command = drover();
         command.args([
             "serve",
-            "--reply-size",
+            "--response-size",
             "1",
             "--listen",
             "127.0.0.1:0",

@@ -15,9 +15,9 @@ fn the_page_is_whole_without_a_script_and_asks_nobody_else() {
         for _ in 0..3 {
             server.get("/a").is(200);
         }
-        let reply = get(admin, "/status").is(200);
-        assert_eq!(reply.field("Content-Type"), Some("text/html; charset=utf-8"));
-        let page = reply.text();
+        let response = get(admin, "/status").is(200);
+        assert_eq!(response.field("Content-Type"), Some("text/html; charset=utf-8"));
+        let page = response.text();
         assert!(page.contains("data-key=\"all.requests\" data-form=\"count\">3<"), "{page}");
         assert!(page.contains("<noscript><meta http-equiv=\"refresh\""), "{page}");
         assert!(page.contains(kind) && page.contains(&server.address().to_string()), "{page}");
@@ -69,7 +69,7 @@ fn a_browser_shows_what_the_server_does_without_an_error() {
         drop(client);
         let mut client = server.connect();
         client.send(request("GET", "/large", &["Connection: close"]));
-        client.reply_head().is(200);
+        client.response_head().is(200);
         server.terminate();
         once(|| (shown("state") == "stopping").then_some(()));
         assert_eq!(browser.console().unwrap(), Vec::<String>::new());

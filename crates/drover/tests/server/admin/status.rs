@@ -19,9 +19,9 @@ fn read(text: &str) -> Value {
 }
 
 fn status(admin: SocketAddr) -> Value {
-    let reply = get(admin, "/status.json").is(200);
-    assert_eq!(reply.field("Content-Type"), Some("application/json"));
-    read(reply.text())
+    let response = get(admin, "/status.json").is(200);
+    assert_eq!(response.field("Content-Type"), Some("application/json"));
+    read(response.text())
 }
 
 /// A connection that is sent events.
@@ -31,9 +31,9 @@ impl Events {
     fn open(admin: SocketAddr) -> Events {
         let mut client = Client::connect(admin);
         client.send(request("GET", "/status/events", &[]));
-        let reply = client.reply_head().is(200);
-        assert_eq!(reply.field("Content-Type"), Some("text/event-stream"));
-        assert_eq!(reply.field("Content-Length"), None);
+        let response = client.response_head().is(200);
+        assert_eq!(response.field("Content-Type"), Some("text/event-stream"));
+        assert_eq!(response.field("Content-Length"), None);
         Events(client)
     }
 
@@ -56,7 +56,7 @@ fn the_json_tells_the_numbers_of_the_metrics() {
             for path in ["/a", "/a", "/none", "/a"] {
                 let mut client = server.connect();
                 client.send(request("GET", path, &["Connection: close"]));
-                client.reply();
+                client.response();
                 client.expect_end();
             }
             let found = metrics_at_rest(admin);
@@ -75,7 +75,7 @@ fn the_json_tells_the_numbers_of_the_metrics() {
             let lost = found.sum("drover_accepts_lost_total", &[]);
             assert!(all["accepts_lost"].as_f64() >= Some(lost), "{flags:?}");
             assert_eq!(all["requests"], 4, "{flags:?}");
-            assert_eq!((&all["replies_2xx"], &all["replies_4xx"]), (&3.into(), &1.into()));
+            assert_eq!((&all["responses_2xx"], &all["responses_4xx"]), (&3.into(), &1.into()));
             assert_eq!(told["responses"], serde_json::json!({ "200": 3, "404": 1 }));
             assert_eq!(told["open"], 0);
             assert_eq!(told["state"], "serving");
@@ -110,7 +110,7 @@ fn events_follow_what_the_server_does() {
             client.get("/a").is(200);
             let rates = &events.next()["rates"];
             let rate = |key: &str| rates[key].as_f64().unwrap();
-            let seen = rate("requests") > 0.0 && rate("replies_2xx") > 0.0;
+            let seen = rate("requests") > 0.0 && rate("responses_2xx") > 0.0;
             (seen && rate("bytes_sent") > 0.0 && rate("over_s") > 0.0).then_some(())
         });
         drop(client);

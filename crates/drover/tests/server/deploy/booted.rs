@@ -134,7 +134,7 @@ impl Installed {
     fn stops_in_good_order(&self) {
         let mut under_way = self.connect();
         under_way.send(request("GET", "/large", &[]));
-        assert_eq!(under_way.reply_head().is(200).length(), LARGE);
+        assert_eq!(under_way.response_head().is(200).length(), LARGE);
         let mut stop = self.root.command("systemctl", &["stop", "drover"]).spawn().unwrap();
         wait_until("it refuses", || self.root.connect(PORT_80).is_err());
         under_way.read(LARGE as usize);
@@ -212,9 +212,9 @@ fn the_service_reloads_under_load_and_stops_in_good_order() {
             installed.root.run(&format!("cd /var/log/drover; mv access.log access.log.{number}"));
             installed.root.run("systemctl reload drover");
             wait_until("the new configuration and the new log are in force", || {
-                let reply = index();
-                reply.field("X-Reload") == Some(number)
-                    && reply.text() == number
+                let response = index();
+                response.field("X-Reload") == Some(number)
+                    && response.text() == number
                     && installed.root.path("/var/log/drover/access.log").exists()
             });
         }

@@ -88,9 +88,13 @@ fn one(
             let nonsense = MALFORMED[random.random_range(0..MALFORMED.len())];
             stream.write_all(nonsense.as_bytes())?;
             stream.shutdown(Shutdown::Write)?;
-            let mut reply = Vec::new();
-            stream.read_to_end(&mut reply)?;
-            assert!(!reply.starts_with(b"HTTP/1.1 2"), "{nonsense:?}: {}", reply.escape_ascii());
+            let mut response = Vec::new();
+            stream.read_to_end(&mut response)?;
+            assert!(
+                !response.starts_with(b"HTTP/1.1 2"),
+                "{nonsense:?}: {}",
+                response.escape_ascii()
+            );
         }
         6 => {
             stream.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx")?;

@@ -64,6 +64,6 @@ pub(super) fn finish(load: Child) -> u64 {
     let errors = result["errors"].as_object().unwrap().values().filter_map(Value::as_u64);
     assert_eq!(errors.sum::<u64>(), 0, "{}: {} {stderr}", result["command"], result["errors"]);
     assert_eq!(result["unexpected_status"], serde_json::json!({}), "{}", result["command"]);
-    assert_eq!(result["replies"], result["requests"], "{}", result["command"]);
-    result["replies"].as_u64().unwrap()
+    assert_eq!(result["responses"], result["requests"], "{}", result["command"]);
+    result["responses"].as_u64().unwrap()
 }

@@ -42,21 +42,21 @@ pub(super) fn keep_asking(address: SocketAddr, pages: &[Page], over: &AtomicBool
             break;
         }
         let mut ask = |fields: &[&str]| {
-            let reply = client.ask(&page.target, fields);
+            let response = client.ask(&page.target, fields);
             answers += 1;
-            if reply.field("Connection") == Some("close") {
+            if response.field("Connection") == Some("close") {
                 client.expect_end();
                 client = Client::connect(address);
             }
-            reply
+            response
         };
-        let reply = ask(&[]).is(200);
-        assert!(reply.body == page.content, "{}", page.target);
-        let tag = format!("If-None-Match: {}", reply.field("ETag").unwrap());
+        let response = ask(&[]).is(200);
+        assert!(response.body == page.content, "{}", page.target);
+        let tag = format!("If-None-Match: {}", response.field("ETag").unwrap());
         let again = ask(&[&tag]);
         // Configurations in between may differ in what tags are made of.
         if again.status != 304 {
-            assert_ne!(again.is(200).field("ETag"), reply.field("ETag"));
+            assert_ne!(again.is(200).field("ETag"), response.field("ETag"));
         }
         if page.content.len() > 10 {
             assert!(ask(&["Range: bytes=3-9"]).is(206).body == page.content[3..10]);
@@ -78,10 +78,10 @@ pub(super) fn ask_anew(address: SocketAddr, pages: &[Page], over: &AtomicBool) -
         client.send(requests);
         client.end_sending();
         for page in four {
-            let reply = client.reply().is(200);
-            assert!(reply.body == page.content, "{}", page.target);
+            let response = client.response().is(200);
+            assert!(response.body == page.content, "{}", page.target);
             answers += 1;
-            if reply.field("Connection") == Some("close") {
+            if response.field("Connection") == Some("close") {
                 break;
             }
         }

@@ -31,8 +31,8 @@ fn is_b_at_100(cell: &Cell) -> bool {
 /// Subject `b` at 100 is slower by a fifth.
 fn slower(cell: &Cell, _: u32, sample: &mut Sample) {
     if is_b_at_100(cell) {
-        *sample.values.get_mut("reply-rate").unwrap() *= 0.8;
-        *sample.values.get_mut("cpu-per-reply").unwrap() /= 0.8;
+        *sample.values.get_mut("response-rate").unwrap() *= 0.8;
+        *sample.values.get_mut("cpu-per-response").unwrap() /= 0.8;
     }
 }
 
@@ -64,8 +64,8 @@ fn what_is_slower_since_a_day_is_found_with_its_day() {
     assert_eq!(history.series.len(), 12);
     let b = "b, n 100 things";
     let expected = [
-        (b, "reply-rate", 9, SessionStanding::Worse),
-        (b, "cpu-per-reply", 9, SessionStanding::Worse),
+        (b, "response-rate", 9, SessionStanding::Worse),
+        (b, "cpu-per-response", 9, SessionStanding::Worse),
     ];
     assert_eq!(changes(&history), expected);
     let change = &history.series.iter().find(|one| !one.changes.is_empty()).unwrap().changes[0];
@@ -76,13 +76,13 @@ fn what_is_slower_since_a_day_is_found_with_its_day() {
 #[test]
 fn what_was_slower_for_some_days_is_told_twice() {
     let b = "b, n 100 things";
-    let history = History::of(days(15, 6..10), &[String::from("reply-rate")]);
+    let history = History::of(days(15, 6..10), &[String::from("response-rate")]);
     let expected = [
-        (b, "reply-rate", 6, SessionStanding::Worse),
-        (b, "reply-rate", 10, SessionStanding::Better),
+        (b, "response-rate", 6, SessionStanding::Worse),
+        (b, "response-rate", 10, SessionStanding::Better),
     ];
     assert_eq!(changes(&history), expected);
-    assert_eq!(history.metrics(), BTreeSet::from(["reply-rate"]));
+    assert_eq!(history.metrics(), BTreeSet::from(["response-rate"]));
 }
 
 #[test]
@@ -126,14 +126,14 @@ fn bounds_failures_and_other_presets_are_left_out() {
         let is_it = |one: &&Series| one.cell.subject == subject && one.metric == metric;
         history.series.iter().find(is_it).unwrap().medians.len()
     };
-    // A generator at its limit bounds the rate, and leaves the price of a reply as it is.
-    assert_eq!((sessions("a", "reply-rate"), sessions("a", "cpu-per-reply")), (8, 9));
-    assert_eq!((sessions("b", "reply-rate"), sessions("c", "reply-rate")), (8, 9));
+    // A generator at its limit bounds the rate, and leaves the price of a response as it is.
+    assert_eq!((sessions("a", "response-rate"), sessions("a", "cpu-per-response")), (8, 9));
+    assert_eq!((sessions("b", "response-rate"), sessions("c", "response-rate")), (8, 9));
     // The newest session is the one without them, and a failure is no silent matter.
     let text = in_one_line(&table(&history, false));
     let lost = "! 6 of them without a value in day-8, which the session before had";
     assert!(
-        text.contains(lost) && text.contains("(first: one: a, n 10 things, reply-rate)"),
+        text.contains(lost) && text.contains("(first: one: a, n 10 things, response-rate)"),
         "{text}"
     );
 }
@@ -157,19 +157,19 @@ fn a_condition_is_met_by_the_newest_level_until_it_is_accepted() {
         history.met(&condition.parse().unwrap(), since.parse().unwrap())
     };
     // The first day is 2027-01-15.
-    let found = met(&history, "reply-rate < 0.95", "2027-01-24");
+    let found = met(&history, "response-rate < 0.95", "2027-01-24");
     assert_eq!(found.len(), 1);
     assert!(found[0].starts_with("one: b, n 100 things: 0."), "{found:?}");
     assert!(found[0].ends_with(" since day-9"), "{found:?}");
-    assert_eq!(met(&history, "cpu-per-reply > 1.1", "2027-01-01").len(), 1);
-    for never in ["reply-rate < 0.7", "reply-rate > 1.1", "memory < 0.95"] {
+    assert_eq!(met(&history, "cpu-per-response > 1.1", "2027-01-01").len(), 1);
+    for never in ["response-rate < 0.7", "response-rate > 1.1", "memory < 0.95"] {
         assert_eq!(met(&history, never, "2027-01-01"), Vec::<String>::new(), "{never}");
     }
-    assert_eq!(met(&history, "reply-rate < 0.95", "2027-01-25"), Vec::<String>::new());
+    assert_eq!(met(&history, "response-rate < 0.95", "2027-01-25"), Vec::<String>::new());
     // What has become good again meets nothing.
     let again = History::of(days(15, 6..10), &[]);
-    assert_eq!(met(&again, "reply-rate < 0.95", "2027-01-01"), Vec::<String>::new());
-    assert_eq!(met(&again, "reply-rate > 1.1", "2027-01-01").len(), 1);
+    assert_eq!(met(&again, "response-rate < 0.95", "2027-01-01"), Vec::<String>::new());
+    assert_eq!(met(&again, "response-rate > 1.1", "2027-01-01").len(), 1);
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn the_table_names_the_session_and_what_was_new_in_it() {
     let text = table(&history, false);
     let expected = [
         "2027-01-24T08:00:00Z: day-9 the kernel was Linux 6.1.0 #1 x86_64, here it is Linux 6.2.0",
-        "one: reply-rate (1/s, higher is better)",
+        "one: response-rate (1/s, higher is better)",
         "b, n 100 things 1",
         "12 sessions of preset quick, 2027-01-15T08:00:00Z to 2027-01-26T08:00:00Z",
         "12 series, a metric of a cell each: the newest level is worse than the one before it in 2, better \

@@ -11,6 +11,7 @@ use super::samples::Samples;
 use super::words;
 use crate::claims::{LevelByFactor, Verdict};
 use crate::model::{Cell, Mark, Sample};
+use crate::old_names::read_metric;
 use crate::record::MeasuredExperiment;
 use crate::spec::experiment::Experiment;
 use crate::spec::metric::Better;
@@ -104,6 +105,7 @@ pub struct FactorReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricReport {
     /// Its name.
+    #[serde(deserialize_with = "read_metric")]
     pub name: String,
     /// Its name for people.
     pub title: String,

@@ -102,7 +102,7 @@ fn what_medians_leave_out_is_told_apart_by_metric() {
         let runs = samples.left_out.get(metric).into_iter().flatten();
         runs.map(|run| samples.round[*run]).collect()
     };
-    assert_eq!(rounds("reply-rate"), [1].into());
+    assert_eq!(rounds("response-rate"), [1].into());
     assert_eq!(rounds("latency-p99"), [1, 3].into());
     assert_eq!(rounds("memory"), [].into());
 }
@@ -137,7 +137,7 @@ fn bounds_are_put_down_to_what_made_them() {
     ] {
         let claim = match mark {
             Mark::Stalled => "[[claim]]\nid = 'v'\ntext = 'It is slow.'\n\
-                              effect = { value = 'reply-rate', of = 'a' }\nholds = { below = 300 }\n"
+                              effect = { value = 'response-rate', of = 'a' }\nholds = { below = 300 }\n"
                 .to_owned(),
             _ => ratio("x", "{ below = 3 }"),
         };
@@ -209,7 +209,7 @@ fn medians_leave_out_what_counts_for_nothing_and_say_what_is_a_bound() {
                 ("a", _) => drop(sample.validity.insert(Mark::GeneratorLimited)),
                 ("b", 1) => {
                     sample.validity.insert(Mark::Cold);
-                    sample.values.insert("reply-rate".to_owned(), 9e9);
+                    sample.values.insert("response-rate".to_owned(), 9e9);
                 }
                 ("c", _) => {
                     sample.values.clear();
@@ -222,9 +222,9 @@ fn medians_leave_out_what_counts_for_nothing_and_say_what_is_a_bound() {
     let report = Report::of(&record);
     let cells = &report.experiments[0].cells;
     let of = |subject: &str| cells.iter().find(|cell| cell.subject == subject).unwrap();
-    assert_eq!(of("a").estimates["reply-rate"].bound, Bound::AtLeast);
-    assert_eq!(of("a").estimates["reply-rate"].high, Some(f64::INFINITY));
-    let b = of("b").estimates["reply-rate"];
+    assert_eq!(of("a").estimates["response-rate"].bound, Bound::AtLeast);
+    assert_eq!(of("a").estimates["response-rate"].high, Some(f64::INFINITY));
+    let b = of("b").estimates["response-rate"];
     assert_eq!((b.value, b.rounds), (100.0, 7));
     assert!(of("c").estimates.is_empty());
     assert_eq!((of("c").failed, of("c").failures.len()), (8, 1));
@@ -281,7 +281,7 @@ fn a_report_is_data() {
     let value = serde_json::to_value(Report::of(&record)).unwrap();
     assert_eq!(value["schema"], SCHEMA);
     let columns = &value["experiments"][0]["samples"];
-    assert_eq!(columns["values"]["reply-rate"].as_array().unwrap().len(), 36);
+    assert_eq!(columns["values"]["response-rate"].as_array().unwrap().len(), 36);
 }
 
 #[test]

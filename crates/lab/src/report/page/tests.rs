@@ -144,7 +144,7 @@ fn every_kind_of_verdict_is_shown_with_its_reason() {
 /// A claim about a subject that fails.
 fn fails() -> String {
     "[[claim]]\nid = 'f'\ntext = 'It serves.'\n\
-     effect = { value = 'reply-rate', of = 'c' }\nholds = { above = 10 }\n"
+     effect = { value = 'response-rate', of = 'c' }\nholds = { above = 10 }\n"
         .to_owned()
 }
 

@@ -111,7 +111,7 @@ mod tests {
         read_made(&format!(
             "schema = 'drover.experiment/2'\nid = 'x'\ntitle = 'X'\n{subjects}\n[load.http]\nconnections = 1\n\
              [[claim]]\nid = 'a'\ntext = 'A.'\nby = 'ours'\nholds = {{ above = 1 }}\n\
-             effect = {{ ratio = 'reply-rate', of = 'poll', against = ['select', 'others'] }}\n\
+             effect = {{ ratio = 'response-rate', of = 'poll', against = ['select', 'others'] }}\n\
              [presets.quick]\nsubjects = {preset}\n"
         ))
     }

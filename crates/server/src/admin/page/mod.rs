@@ -24,10 +24,10 @@ const CARDS: &[(&str, Form, &str)] = &[
     ("rates.requests", Form::Rate, "Requests per s"),
     ("rates.bytes_sent", Form::Bytes, "Sent per s"),
     ("rates.connections", Form::Rate, "Accepted per s"),
-    ("rates.replies_2xx", Form::Rate, "2xx per s"),
-    ("rates.replies_3xx", Form::Rate, "3xx per s"),
-    ("rates.replies_4xx", Form::Rate, "4xx per s"),
-    ("rates.replies_5xx", Form::Rate, "5xx per s"),
+    ("rates.responses_2xx", Form::Rate, "2xx per s"),
+    ("rates.responses_3xx", Form::Rate, "3xx per s"),
+    ("rates.responses_4xx", Form::Rate, "4xx per s"),
+    ("rates.responses_5xx", Form::Rate, "5xx per s"),
 ];
 
 /// The rows of the table of workers: key of a worker in the JSON, name, and what it tells.

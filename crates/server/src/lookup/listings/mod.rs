@@ -171,25 +171,25 @@ impl Listings {
         let abandoned = state.waiting.take_abandoned();
         drop(state);
         drop(old);
-        abandoned.into_iter().for_each(|query| query.reply(Err(abandoned_error())));
+        abandoned.into_iter().for_each(|query| query.answer(Err(abandoned_error())));
     }
 
     /// Answers a question, on a thread that may wait.
     fn answer(self: &Arc<Listings>, query: ListQuery) {
         if !query.is_wanted.load(Ordering::SeqCst) {
-            return query.reply(Err(abandoned_error()));
+            return query.answer(Err(abandoned_error()));
         }
         let began = (Instant::now(), SystemTime::now());
         let (root, options) = (Arc::clone(&query.root), query.options);
         let directory = match open(&root, &query.name, options) {
             Ok(directory) => directory,
-            Err(error) => return query.reply(Err(error)),
+            Err(error) => return query.answer(Err(error)),
         };
         let (key, stamp) = (ListKey::of(&root, &query.name, options.names), directory.stamp);
         let mut state = self.state();
         if let Some(bytes) = state.kept(&key, &stamp, began.0) {
             drop(state);
-            return query.reply(Ok((bytes, false)));
+            return query.answer(Ok((bytes, false)));
         }
         let same = state.under_way.iter_mut().find(|it| it.key == key && it.stamp == stamp);
         if let Some(same) = same {
@@ -221,12 +221,12 @@ impl Listings {
             Ok(bytes) => {
                 drop(state);
                 for (number, query) in queries.into_iter().enumerate() {
-                    query.reply(Ok((Arc::clone(&bytes), number == 0)));
+                    query.answer(Ok((Arc::clone(&bytes), number == 0)));
                 }
             }
             Err(NotMade::Failed(error)) => {
                 drop(state);
-                queries.into_iter().for_each(|query| query.reply(Err(copy_of(&error))));
+                queries.into_iter().for_each(|query| query.answer(Err(copy_of(&error))));
             }
             Err(NotMade::NoRoom(cost)) => {
                 let turned_away = state.waiting.push(key, cost, queries);
@@ -235,7 +235,7 @@ impl Listings {
                 drop(state);
                 drop(kept);
                 for (query, error) in turned_away {
-                    query.reply(Err(error));
+                    query.answer(Err(error));
                 }
             }
         }
@@ -339,7 +339,7 @@ impl ListKey {
 }
 
 impl ListQuery {
-    fn reply(self, result: io::Result<(Arc<SharedBytes>, bool)>) {
+    fn answer(self, result: io::Result<(Arc<SharedBytes>, bool)>) {
         let ListQuery { root, name, results, .. } = self;
         results.post(Opened::Listed { root, name, result });
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use drover_lab::compare::history::Since;
 use drover_lab::compare::{self, Condition, SessionComparison};
+use drover_lab::old_names;
 use drover_lab::record::SessionRecord;
 
 use crate::cli::stdout::stdout;
@@ -41,14 +42,14 @@ pub(super) struct Args {
     since: Option<Since>,
 
     /// Compare by these metrics only [default: the metrics of the experiments' claims and figures]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = metric)]
     metric: Vec<String>,
 
     /// Show every ratio, also if equal, open or not comparable; show every session of a history
     #[arg(long)]
     all: bool,
 
-    /// Exit with 1 if a cell meets this condition on OTHER ÷ BASE of a metric, as in 'reply-rate <
+    /// Exit with 1 if a cell meets this condition on OTHER ÷ BASE of a metric, as in 'response-rate <
     /// 0.95'
     ///
     /// A cell meets the condition if the whole interval of the ratio does. In a history, the ratio is
@@ -102,6 +103,10 @@ fn read(folder: &Path) -> anyhow::Result<SessionRecord> {
         ))
     })?;
     Ok(SessionRecord::unjudged(&session)?)
+}
+
+fn metric(name: &str) -> Result<String, std::convert::Infallible> {
+    Ok(old_names::metric(name).to_owned())
 }
 
 fn check_metrics(known: &BTreeSet<String>, chosen: &[String]) -> Result<(), UsageError> {

@@ -220,7 +220,7 @@ fn accepted(
 /// The flag that a key sets.
 fn flag_of<'c>(command: &'c Command, key: &str) -> Option<&'c Arg> {
     let has_name = |flag: &&Arg| {
-        name(flag) == key || flag.get_visible_aliases().is_some_and(|names| names.contains(&key))
+        name(flag) == key || flag.get_all_aliases().is_some_and(|names| names.contains(&key))
     };
     command.get_arguments().filter(|flag| is_setting(flag)).find(has_name)
 }
@@ -270,6 +270,7 @@ mod tests {
         sets("listen = ['127.0.0.1:8080', 8081]", "listen", &["127.0.0.1:8080", "8081"]);
         sets("listen = 8080", "listen", &["8080"]);
         sets("port = ':80'", "listen", &[":80"]);
+        sets("reply-size = '4K'", "response-size", &["4K"]);
         sets("workers = 4", "workers", &["4"]);
         sets("workers = '4'", "workers", &["4"]);
         sets("grace = 0.5", "grace", &["0.5"]);

@@ -23,15 +23,16 @@ pub(in crate::cli::serve) fn table(flags: &FlagValues, notes: &SettingNotes) -> 
             headings.push(heading);
         }
     }
-    let has_replies = flags.all.iter().any(|it| it.name == "reply-size" && !it.values.is_empty());
+    let has_responses =
+        flags.all.iter().any(|it| it.name == "response-size" && !it.values.is_empty());
     let mut text = String::new();
     for heading in headings {
         let is_shown = |it: &&FlagValue| {
             it.heading.as_deref() == heading
                 && (it.is_common || it.origin != FlagOrigin::Default)
                 && !is_host(it)
-                // With --reply-size nothing of a directory is served, and a file must not set both.
-                && !(it.kind == FlagValueKind::Positional && has_replies)
+                // With --response-size nothing of a directory is served, and a file must not set both.
+                && !(it.kind == FlagValueKind::Positional && has_responses)
         };
         let lines: Vec<String> = flags
             .all

@@ -165,7 +165,7 @@ impl ServerSelection<'_> {
     pub(super) fn files(&self) -> Explanation {
         let axis = "files";
         if !self.config.has_files() {
-            let chosen = "none: --reply-size".to_owned();
+            let chosen = "none: --response-size".to_owned();
             return Explanation { axis, chosen, ..Explanation::default() };
         }
         let result = |backend: &&fileio::Backend| match backend.probe() {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::claims::LevelByFactor;
 use crate::model::{Cell, Level};
+use crate::old_names::read_metric;
 use crate::record::MeasuredExperiment;
 
 /// A question of a user.
@@ -30,6 +31,7 @@ pub struct AnswerRule {
     /// The experiment.
     pub experiment: String,
     /// The metric that decides.
+    #[serde(deserialize_with = "read_metric")]
     pub metric: String,
     /// What a user chooses: `subject`, or the name of a factor.
     pub choose: Choose,

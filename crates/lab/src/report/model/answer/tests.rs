@@ -109,11 +109,11 @@ fn what_is_better_than_what_is_enough_is_not_called_less() {
             let level = cell.levels["n"].number().unwrap();
             let truth = rates.iter().find(|it| it.0 == level).unwrap().1;
             let value = truth * (1.0 + 0.002 * noise(cell, round));
-            sample.values.insert("reply-rate".to_owned(), value);
+            sample.values.insert("response-rate".to_owned(), value);
         })
         .judged();
     let measured = &record.measured[0];
-    let rule = "experiment = 'one'\nmetric = 'reply-rate'\nchoose = 'n'\nwhen = 'now'\n\
+    let rule = "experiment = 'one'\nmetric = 'response-rate'\nchoose = 'n'\nwhen = 'now'\n\
                 enough = 0.85\nwithout = ['b', 'c']";
     let rule: AnswerRule = toml::from_str(rule).unwrap();
     let finding = finding(&rule, measured, &rule.places(measured)[0]);
@@ -131,12 +131,12 @@ fn only_a_mark_that_leaves_runs_out_is_blamed() {
     ] {
         let record = Builder::new()
             .experiment(&text("one", ""), 3, |_, _, sample| {
-                sample.values.insert("reply-rate".to_owned(), 10.0);
+                sample.values.insert("response-rate".to_owned(), 10.0);
                 sample.validity.insert(mark);
             })
             .judged();
         let measured = &record.measured[0];
-        let rule = "experiment = 'one'\nmetric = 'reply-rate'\nchoose = 'subject'\nwhen = 'now'";
+        let rule = "experiment = 'one'\nmetric = 'response-rate'\nchoose = 'subject'\nwhen = 'now'";
         let rule: AnswerRule = toml::from_str(rule).unwrap();
         let finding = finding(&rule, measured, &rule.places(measured)[0]);
         assert!(finding.sentence.contains(expected), "{}", finding.sentence);

@@ -1,4 +1,4 @@
-//! Replies of which the sending is left to the worker ([`Answer::expects_input`]).
+//! Responses of which the sending is left to the worker ([`Answer::expects_input`]).
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -63,10 +63,10 @@ fn on_every_mechanism_and_cramped(case: impl Fn(&NetOptions)) {
     });
 }
 
-fn assert_replies(received: &[u8], count: usize) {
+fn assert_responses(received: &[u8], count: usize) {
     assert_eq!(received.len(), count * (4 + BODY.len()));
-    for reply in received.chunks(4 + BODY.len()) {
-        assert!(reply.starts_with(b"head") && reply[4..] == *BODY);
+    for response in received.chunks(4 + BODY.len()) {
+        assert!(response.starts_with(b"head") && response[4..] == *BODY);
     }
 }
 
@@ -83,7 +83,7 @@ fn what_does_not_fit_goes_before_the_next_and_before_the_end() {
                 peer.read_to_end(&mut received).unwrap();
                 received
             });
-            assert_replies(&received, count);
+            assert_responses(&received, count);
         }
     });
 }
@@ -105,11 +105,11 @@ fn those_that_fit_do_not_wait_for_one_another() {
 fn one_after_the_other_comes_whole() {
     on_every_mechanism_and_cramped(|options| {
         serve(options, |mut peer, _| {
-            let mut reply = vec![0; 4 + BODY.len()];
+            let mut response = vec![0; 4 + BODY.len()];
             for _ in 0..20 {
                 peer.write_all(b"?").unwrap();
-                peer.read_exact(&mut reply).unwrap();
-                assert_replies(&reply, 1);
+                peer.read_exact(&mut response).unwrap();
+                assert_responses(&response, 1);
             }
         });
     });
@@ -127,7 +127,7 @@ fn a_stop_waits_for_what_is_left() {
             peer.read_to_end(&mut received).unwrap();
             received
         });
-        assert_replies(&received, 1);
+        assert_responses(&received, 1);
     });
 }
 
