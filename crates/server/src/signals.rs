@@ -8,8 +8,8 @@
 //! | SIGUSR2, SIGALRM | nothing: a line in the log |
 //! | SIGXFSZ | nothing: the write past the limit of a file's size fails, as on a full disk |
 //!
-//! A terminal sends SIGINT, SIGQUIT and SIGHUP to all processes of a server; the supervisor answers them, and the workers
-//! do not.
+//! A terminal sends SIGINT, SIGQUIT and SIGHUP to all processes of a server; the supervisor answers them. Workers and the process of
+//! `--admin` do not: the supervisor ends them.
 
 use std::process;
 use std::sync::atomic::AtomicBool;

@@ -13,6 +13,7 @@ use drover_mech::net::Remote;
 use drover_sys::message_socket::MessageSocket;
 use drover_sys::process::{self, OrdinaryUser};
 use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2};
 
 use super::{ServerFacts, WatchedServer, run};
 use crate::config::{Config, ContentSource};
@@ -124,6 +125,10 @@ pub(crate) fn be_admin(
             return 1;
         }
     };
+    if let Err(reason) = leave_signals_to_supervisor() {
+        tracing::error!("cannot catch signals: {reason}");
+        return 1;
+    }
     // Whoever lists processes can tell it from those with workers.
     let _ = rustix::thread::set_name(c"drover-admin");
     match watch(inheritance, user, sandbox, &control) {
@@ -135,6 +140,14 @@ pub(crate) fn be_admin(
             1
         }
     }
+}
+
+/// Has the signals do nothing that a terminal, or `kill $(pidof drover)`, sends to all processes of a server.
+fn leave_signals_to_supervisor() -> io::Result<()> {
+    for signal in [SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    Ok(())
 }
 
 fn watch(
