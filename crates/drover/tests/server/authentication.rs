@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, Read};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -166,6 +167,28 @@ fn who_comes_at_once_with_one_password_is_served_at_once() {
             let (status, text) = [(200, "index"), (401, "who are you?")][number % 2];
             assert_eq!(client.response().is(status).text(), text);
         }
+    });
+}
+
+/// Also for somebody whose password has to be verified first.
+#[test]
+fn a_root_that_is_replaced_is_noticed_before_the_first_request_of_a_user_is_answered() {
+    let users = Users::new(&[ANN, BOB, CY]);
+    on_every_mechanism(|mechanism| {
+        let site = Site::new();
+        site.file("1/file", "old");
+        site.file("2/file", "new");
+        let current = site.path().join("current");
+        symlink("1", &current).unwrap();
+        let flags = [&["--dispatch", mechanism.name, "--revalidate", "0s"], &users.flags()[..]];
+        let mut command = drover();
+        command.arg("serve").arg(&current).args(flags.concat());
+        let server = Server::start(command, 1);
+        server.ask("/file", &[&ann()]).is(200);
+        fs::remove_file(&current).unwrap();
+        symlink("2", &current).unwrap();
+        let response = server.ask("/file", &[&as_user("cy", "password")]).is(200);
+        assert_eq!(response.text(), "new");
     });
 }
 

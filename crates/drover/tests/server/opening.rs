@@ -99,9 +99,10 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
     for mechanism in usable_mechanisms() {
         let flags = ["--dispatch", mechanism.name, "--open-timeout", "10s", "--grace", "1s"];
         let server = serve(site.path().to_str().unwrap(), &flags);
-        let waiting = ["/hung/a", "/hung/b", "/hung/a"].map(|name| {
+        let asked = [("GET", "/hung/a"), ("GET", "/hung/b"), ("HEAD", "/hung/a")];
+        let waiting = asked.map(|(method, name)| {
             let mut client = server.connect();
-            client.send(request("GET", name, &[]));
+            client.send(request(method, name, &[]));
             client
         });
         servers.push((mechanism.name, server, waiting));
@@ -109,7 +110,11 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
     for (mechanism, server, waiting) in &mut servers {
         assert_eq!(server.get("/slow/a").is(200).text(), "found", "{mechanism}");
         server.get("/slow/no-such-file").is(404);
-        waiting.iter_mut().for_each(|client| drop(client.response().is(503)));
+        let [one, other, head] = waiting;
+        [one, other].into_iter().for_each(|client| drop(client.response().is(503)));
+        // A response to HEAD has no body, also when the file could not be opened in time.
+        head.response_head().is(503);
+        head.expect_end();
         server.terminate();
         let mut log = server.stderr().lines().map(Result::unwrap);
         let stopped = log.find(|line| line.contains("stopped:")).unwrap();

@@ -11,7 +11,7 @@ use crate::auth::credentials::{Credentials, CredentialsTag};
 use crate::auth::password_file::Auth;
 use crate::auth::remembered::RememberedUsers;
 use crate::auth::verifiers::{AskOutcome, PasswordVerdict, REMEMBERED_MOST, VerifiedTags};
-use crate::lookup::pending::{PendingAnswer, RequestKey};
+use crate::lookup::pending::{PendingAnswer, PendingKind, RequestKey};
 use crate::proxies::client::ClientAddress;
 use crate::proxies::forwarded::ForwardedClients;
 
@@ -88,7 +88,7 @@ impl Authenticator {
             }
             AskOutcome::TooMany => AuthOutcome::Refused(TOO_MANY),
             AskOutcome::Pending => {
-                let answer = PendingAnswer::new(tag.bytes(), key);
+                let answer = PendingAnswer::new(tag.bytes(), PendingKind::Credentials, key);
                 self.pending.push((tag, Rc::clone(&answer), name));
                 AuthOutcome::Pending(answer)
             }

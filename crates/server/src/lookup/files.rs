@@ -195,8 +195,8 @@ impl SiteFiles {
             return other;
         }
         let recalled = self.recall(path, wanted.codings, requester, now);
-        // A request that has waited was counted when it came.
-        if requester.awaited.is_none() {
+        // Counted once, when it is looked up first.
+        if !requester.was_looked_up() {
             let is_hit = matches!(recalled, Ok(Some(_)));
             context.counters.add(if is_hit { Counter::CacheHits } else { Counter::CacheMisses }, 1);
         }

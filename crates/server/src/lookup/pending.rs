@@ -22,7 +22,7 @@ use crate::lookup::entry::FileEntry;
 use crate::lookup::listings::form::WantedList;
 use crate::lookup::listings::{FoundListing, ListQuery, SiteListings};
 
-/// Whose request it is, and which of that connection's: two requests of one connection may wait at once.
+/// Whose request it is, and which of that connection's. HTTP/1 answers one request of a connection at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
     pub(crate) connection: Key,
@@ -39,7 +39,22 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// Why the request is refused whose error page it has waited for.
+    /// Whether it was looked up before, and has waited for what that needed.
+    #[inline]
+    pub(crate) fn was_looked_up(&self) -> bool {
+        let kind = self.awaited.as_ref().map(|it| it.kind);
+        matches!(kind, Some(PendingKind::Opening | PendingKind::Check))
+    }
+
+    /// Whether the root's path was looked at for it, or need not have been. One that has waited for its credentials was not
+    /// looked up yet.
+    #[inline]
+    pub(crate) fn has_root(&self) -> bool {
+        self.awaited.as_ref().is_some_and(|it| it.kind != PendingKind::Credentials)
+    }
+
+    /// Why the request is refused, if that was decided before it waited for the error page, or is what it has waited for: wrong
+    /// credentials.
     pub(crate) fn refused(&self) -> Option<Refusal> {
         self.awaited.as_ref().and_then(|open| open.refusal_of(self.key))
     }
@@ -74,13 +89,25 @@ impl LookupOutcome {
     }
 }
 
+/// What a request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PendingKind {
+    /// A file of a name is being opened.
+    Opening,
+    /// A kept file is being checked.
+    Check,
+    /// Where the root's path leads.
+    Root,
+    /// Credentials are being verified, before anything is looked up.
+    Credentials,
+}
+
 /// A name that is being opened, a kept file or the root's path that is being checked, or credentials that are being
 /// verified. A table has it until the outcome is known; the connections that have waited keep it until they have asked again.
 pub(crate) struct PendingAnswer {
     /// The name, the key of the kept file, or the tag of the credentials.
     asked: Box<[u8]>,
-    /// Whether a file of that name is being opened.
-    opens: bool,
+    kind: PendingKind,
     /// Who waits for the outcome; with why their request is refused, if that is known.
     waiters: RefCell<BTreeMap<RequestKey, Option<Refusal>>>,
     outcome: OnceCell<PendingOutcome>,
@@ -115,16 +142,12 @@ pub(crate) struct PendingOpens {
 }
 
 impl PendingAnswer {
-    /// Something that was just asked for, for the request `key`, and is not the opening of a file.
-    pub(crate) fn new(asked: &[u8], key: RequestKey) -> Rc<PendingAnswer> {
-        PendingAnswer::of(asked, false, key)
-    }
-
-    fn of(asked: &[u8], opens: bool, key: RequestKey) -> Rc<PendingAnswer> {
+    /// Something that was just asked for, for the request `key`.
+    pub(crate) fn new(asked: &[u8], kind: PendingKind, key: RequestKey) -> Rc<PendingAnswer> {
         let waiters = RefCell::new(BTreeMap::from([(key, None)]));
         let (outcome, beside_directory) = (OnceCell::new(), Cell::new(false));
         let (asked, is_wanted) = (asked.into(), OnceCell::new());
-        Rc::new(PendingAnswer { asked, opens, waiters, outcome, beside_directory, is_wanted })
+        Rc::new(PendingAnswer { asked, kind, waiters, outcome, beside_directory, is_wanted })
     }
 
     /// Notes that there is a directory whose name lacks the suffix of this one.
@@ -156,7 +179,7 @@ impl PendingAnswer {
 
     /// The name that is being opened, if one is.
     pub(crate) fn name(&self) -> Option<&[u8]> {
-        self.opens.then_some(&*self.asked)
+        (self.kind == PendingKind::Opening).then_some(&*self.asked)
     }
 
     /// Whether the outcome is known.
@@ -187,7 +210,7 @@ impl PendingAnswer {
         self.waiters.borrow_mut().insert(key, Some(refusal));
     }
 
-    /// Why the request `key` is refused, if that was known before it waited.
+    /// Why the request `key` is refused, if that is known.
     pub(crate) fn refusal_of(&self, key: RequestKey) -> Option<Refusal> {
         self.waiters.borrow().get(&key).copied().flatten()
     }
@@ -244,7 +267,7 @@ impl PendingOpens {
         how: OpenOptions,
         key: RequestKey,
     ) -> io::Result<Rc<PendingAnswer>> {
-        let open = PendingAnswer::of(name, true, key);
+        let open = PendingAnswer::new(name, PendingKind::Opening, key);
         self.ask(root, &open, how)?;
         self.by_name.insert(name.into(), Rc::clone(&open));
         Ok(open)
@@ -304,7 +327,7 @@ impl PendingOpens {
             return Ok(Rc::clone(check));
         }
         self.pool.check(root, key, names(), &self.results)?;
-        let check = PendingAnswer::new(key, requester);
+        let check = PendingAnswer::new(key, PendingKind::Check, requester);
         self.checks.insert(key.into(), Rc::clone(&check));
         Ok(check)
     }
@@ -330,7 +353,7 @@ impl PendingOpens {
             return Ok(Rc::clone(look));
         }
         self.pool.look_at_root(root, &self.results)?;
-        let look = PendingAnswer::new(b"", requester);
+        let look = PendingAnswer::new(b"", PendingKind::Root, requester);
         self.look_at_root = Some((Rc::clone(&look), now));
         Ok(look)
     }

@@ -11,8 +11,10 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::TcpMaxSeg;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::authentication::{ANN, Users, ann};
+use crate::disk::Disk;
 use crate::harness::{
-    Client, Response, Server, Site, drover, on_every_mechanism, request, wait_until,
+    Client, Response, Server, Site, drover, on_every_mechanism, request, signal, wait_until,
 };
 use crate::limits::starved;
 
@@ -160,6 +162,56 @@ fn the_bytes_of_files_are_those_of_the_backend_that_has_sent_them() {
             assert_eq!(sent(&[("backend", name)]), expected, "{name}");
         }
     }
+}
+
+/// A terminal sends some signals to all processes of a server, and `kill $(pidof drover)` any.
+#[test]
+fn signals_that_are_for_the_server_do_not_end_the_process_of_admin() {
+    let (server, admin) = watched(&Site::new(), &[]);
+    let process = server.admin_process();
+    for name in ["INT", "QUIT", "HUP", "USR1", "USR2", "ALRM"] {
+        signal(name, process);
+        assert_eq!(get(admin, "/healthz").is(200).text(), "ok\n", "{name}");
+    }
+    assert_eq!(server.admin_process(), process);
+}
+
+/// The parts of the counters that each request is in once.
+fn looked_up(admin: SocketAddr) -> [f64; 3] {
+    let found = metrics_at_rest(admin);
+    ["requests", "cache_hits", "cache_misses"]
+        .map(|name| found.sum(&format!("drover_{name}_total"), &[]))
+}
+
+/// Also one that waits for its password, for a look where the root leads, or for a disk.
+#[test]
+fn a_request_is_one_hit_or_one_miss_on_every_mechanism() {
+    let site = crate::authentication::site();
+    let users = Users::new(&[ANN]);
+    let slow = ["--attributes-for", "0s", "--metadata", "5ms", "--speed", "1"];
+    let disk = Disk::mount(&site, &slow);
+    on_every_mechanism(|mechanism| {
+        let flags = ["--dispatch", mechanism.name, "--workers", "1", "--admin", "127.0.0.1:0"];
+        let with_users = [&flags[..], &users.flags(), &["--revalidate", "0s"]].concat();
+        let mut server = Server::on(&site, &with_users);
+        let admin = server.admin_address();
+        for _ in 0..2 {
+            server.ask("/public", &[&ann()]).is(200);
+        }
+        let [requests, hits, misses] = looked_up(admin);
+        assert_eq!((requests, hits + misses), (2.0, 2.0), "{hits} hits");
+        let Some(disk) = &disk else { return };
+        let mut command = drover();
+        command.arg("serve").arg(disk.path()).args(flags);
+        let mut server = Server::start(command, 1);
+        let admin = server.admin_address();
+        let mut clients: Vec<Client> = (0..8).map(|_| server.connect()).collect();
+        clients.iter_mut().for_each(|client| client.send(request("GET", "/public", &[])));
+        clients.iter_mut().for_each(|client| drop(client.response().is(200)));
+        drop(clients);
+        let [requests, hits, misses] = looked_up(admin);
+        assert_eq!((requests, hits + misses), (8.0, 8.0), "{hits} hits");
+    });
 }
 
 #[test]

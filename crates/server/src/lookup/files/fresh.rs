@@ -17,11 +17,10 @@ use crate::lookup::pending::{PendingAnswer, PendingOutcome, RequestKey, Requeste
 const BUSY: Refusal = Refusal { status: Status::ServiceUnavailable, reason: "try again later" };
 
 impl SiteFiles {
-    /// Whether the root's path is to be looked at before the request is answered. A request that has waited was preceded by
-    /// such a look.
+    /// Whether the root's path is to be looked at before the request is answered.
     #[inline]
     pub(super) fn root_is_due(&self, requester: &Requester, now: Instant) -> bool {
-        now >= self.root_checked + self.options.revalidate.after && requester.awaited.is_none()
+        now >= self.root_checked + self.options.revalidate.after && !requester.has_root()
     }
 
     /// Looks where the root's path leads, and serves what is found there from now on. `Some`: another thread looks, and the

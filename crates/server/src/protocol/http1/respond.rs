@@ -184,7 +184,9 @@ impl Http1State {
             && let Some(consumed) = self.repeated.answer(input, net.now(), &mut self.exchange)
         {
             service.counters.add(Counter::Requests, 1);
-            service.counters.add(Counter::CacheHits, 1);
+            if !self.exchange.requester.was_looked_up() {
+                service.counters.add(Counter::CacheHits, 1);
+            }
             let (connection, after) = (ConnectionField::Implied, AfterResponse::Receive);
             return Next::Decided(Taken { consumed, with_body: true, connection, after });
         }
@@ -261,14 +263,18 @@ pub(super) fn refuse(connection: &ServedConnection<'_>, refusal: Refusal, io: Io
     let site = &mut *service.site.state.borrow_mut();
     exchange.begin(connection.requester(None), connection.client());
     let limits = &service.limits.head;
-    match (&service.observers, request::parse(input, limits)) {
-        (Some(observers), Ok(Some(request))) => {
+    let mut taken = Taken::all_of(input);
+    match request::parse(input, limits) {
+        Ok(Some(request)) => {
+            service.counters.add(Counter::Requests, 1);
+            taken.with_body = request.method != Method::Head;
             exchange.refuse(refusal);
-            observers.asked(&request, exchange);
+            if let Some(observers) = &service.observers {
+                observers.asked(&request, exchange);
+            }
         }
         _ => decide_unread(exchange, refusal, input, connection),
     }
-    let taken = Taken::all_of(input);
     finish(exchange, &taken, false, connection, site, output);
     Answer { consumed: taken.consumed, body: Body::None, expects_input: false }
 }
