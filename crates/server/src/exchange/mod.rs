@@ -2,7 +2,7 @@
 //!
 //! A protocol reads a request and begins its [`Exchange`]; the site decides what is answered ([`crate::respond`]); the protocol
 //! writes that in its own form. Whoever observes (the access log, the trace, the counters) reads the exchange once, when the
-//! response has ended. Nothing here is bytes of a protocol.
+//! response has ended. Of the bytes of a protocol, only what HTTP/1 has prepared passes through here.
 
 mod content;
 mod facts;

@@ -8,7 +8,7 @@
 //! or until it repeats its SYN-ACK, a second after the SYN. When the listening socket is closed meanwhile,
 //! the kernel forgets the connection and does not tell the client, which takes it for open and loses the
 //! request that it sends at last. Before its listening sockets are closed, a server therefore takes the
-//! option back ([`ListeningSockets::close`]) and waits (`Stopper::stop_in_good_order`) until the kernel has handed over
+//! option back ([`ListeningSockets::close`]) and waits (`Supervisor::stop_after_deferred`) until the kernel has handed over
 //! what it keeps: the client is then answered, or sees the end of the stream before it sends.
 
 use std::net::SocketAddr;
