@@ -10,7 +10,8 @@ use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 /// Reads a pattern: as in a .gitignore, a pattern without a slash means names at any depth, others begin at DIR.
 /// `*` and `?` stand for no slash, `**` for any number of folders.
 ///
-/// Used as a clap `value_parser`.
+/// # Errors
+/// Why it is no pattern, in words.
 pub fn parse_pattern(text: &str) -> Result<Glob, String> {
     let path = text.trim_end_matches('/');
     let rooted = path.strip_prefix("./").or(path.strip_prefix('/')).unwrap_or(path);
