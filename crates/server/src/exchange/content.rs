@@ -23,7 +23,7 @@ pub(crate) enum Content {
     Text(&'static str),
     /// All of a file whose usual response is prepared: its fields come before those of the exchange.
     Prepared(Rc<FileEntry>),
-    /// A part of a file.
+    /// A file, or one range of it.
     File(FilePart),
     /// Several parts of a file.
     Parts(Box<RemainingParts>),

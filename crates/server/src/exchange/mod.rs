@@ -43,7 +43,7 @@ pub(crate) struct Exchange {
     pub(crate) fields: FieldList,
     /// What follows the fields.
     pub(crate) content: Content,
-    /// What observers read of the response's way.
+    /// The times and sizes of the response, for the log and the trace; without them as by default.
     pub(crate) way: ResponseWay,
 }
 

@@ -136,7 +136,7 @@ pub(crate) enum Lookup<'a> {
     /// A directory without an index.
     Listing(FoundListing),
     Refused(Refusal),
-    /// Another thread opens the file: wait until that is done, then look up again.
+    /// Another thread opens or checks a file, or looks where the root is: wait until that is done, then look up again.
     Pending(Rc<PendingAnswer>),
 }
 

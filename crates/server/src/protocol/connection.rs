@@ -23,9 +23,9 @@ pub(super) const LINGER: Duration = Duration::from_secs(2);
 pub(crate) struct ServedConnection<'w> {
     pub(crate) conn: Conn<'w>,
     pub(crate) service: &'w WorkerService<'w>,
-    /// What some ask for; an idle connection of which nobody asks anything is small.
+    /// What logs, users and limits ask for; without any of them an idle connection is small.
     known: Option<Box<KnownConnection>>,
-    /// When the request was here whose response is not over in the turn of the request.
+    /// When the request arrived whose response goes on beyond the turn that it began in.
     start: ResponseStart,
     /// Whether the coroutine has ended by itself. Otherwise the end of the grace, or a want of memory, has cut what is left
     /// in the buffers.
@@ -54,7 +54,7 @@ impl<'w> ServedConnection<'w> {
     }
 
     /// Learns what somebody asks of the connection, whose client is `client`, or else the peer.
-    pub(super) fn know(&mut self, client: Option<ClientAddress>) {
+    pub(super) fn start_tracking(&mut self, client: Option<ClientAddress>) {
         let WorkerService { observers, has_users, .. } = self.service;
         if observers.is_none() && !has_users && self.service.limits.requests.is_none() {
             return;
@@ -123,7 +123,7 @@ impl<'w> ServedConnection<'w> {
 
     /// Records how far the responses in the output came in one step: so many `before` the last, and the `last` if the output has
     /// its end. `Some`: all are sent, and this many bytes lie in the input.
-    pub(super) fn over(
+    pub(super) fn record_progress(
         &self,
         progress: Progress,
         before: u32,
@@ -132,7 +132,7 @@ impl<'w> ServedConnection<'w> {
         let Progress { sent, done, input } = progress;
         self.service.counters.add(Counter::BytesSent, sent);
         if matches!(done, Ok(false)) {
-            self.is_left(sent, before);
+            self.record_partial(sent, before);
             return Ok(None);
         }
         self.ended(done.map(drop), before + last)?;
@@ -141,7 +141,7 @@ impl<'w> ServedConnection<'w> {
 
     /// The last response of a step goes on; those before it are over by now, or nearly.
     #[cold]
-    fn is_left(&self, sent: u64, before: u32) {
+    fn record_partial(&self, sent: u64, before: u32) {
         if sent > 0 {
             self.observe(|_, known| known.took(Instant::now()));
         }
@@ -180,7 +180,7 @@ impl<'w> ServedConnection<'w> {
         }
         let at = monotonic_nanos();
         if is_shown {
-            self.take_down(sent, self.conn.net().instant(at))?;
+            self.record_end(sent, self.conn.net().instant(at))?;
         }
         if responses > 0 {
             self.time(responses, at);
@@ -188,9 +188,9 @@ impl<'w> ServedConnection<'w> {
         Ok(())
     }
 
-    /// Shows the ends of responses to those who observe; the server's own log has a failure that is not the client's.
+    /// Records the ends of responses with those who observe; the server's own log has a failure that is not the client's.
     #[cold]
-    fn take_down(&self, sent: io::Result<()>, at: Instant) -> io::Result<()> {
+    fn record_end(&self, sent: io::Result<()>, at: Instant) -> io::Result<()> {
         self.observe(|observers, known| observers.ended(known, &self.conn, &sent, at));
         if let Err(error) = &sent {
             self.complain(error);
@@ -204,7 +204,7 @@ impl<'w> ServedConnection<'w> {
         let conn = &self.conn;
         let is_our_time_out =
             error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
-        // The peer of a unix(7) socket has its address also when it has closed.
+        // A unix(7) socket counts as connected also when its peer has closed, so that the error decides as well.
         let is_gone =
             [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset].contains(&error.kind());
         if is_our_time_out || is_gone || !conn.is_connected() {

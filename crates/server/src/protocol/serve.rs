@@ -38,7 +38,7 @@ pub(crate) fn serve<'w>(
         if !may_begin(&connection.conn, service, client) {
             return connection.finished.set(true);
         }
-        connection.know(client);
+        connection.start_tracking(client);
         if let Err(error) = http1::converse(&connection).await {
             connection.count_end(&error);
         }

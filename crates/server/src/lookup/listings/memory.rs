@@ -56,7 +56,7 @@ impl Listings {
         for query in queries {
             let asks_again = query.clone();
             if let Err(error) = self.begin(query) {
-                asks_again.answer(Err(error));
+                asks_again.send_result(Err(error));
             }
         }
     }

@@ -38,7 +38,7 @@ const SHARED_FOR: Duration = Duration::from_secs(1);
 const CHANGE_SHOWS_AFTER: Duration = Duration::from_millis(50);
 
 /// How many lists are kept, so that to look through them does not take long.
-const KEPT_MOST: usize = 1024;
+const KEPT_LISTS_MOST: usize = 1024;
 
 /// How many directories are read at the same time, those whose disk hangs not counted.
 const THREADS: usize = 2;
@@ -171,25 +171,25 @@ impl Listings {
         let abandoned = state.waiting.take_abandoned();
         drop(state);
         drop(old);
-        abandoned.into_iter().for_each(|query| query.answer(Err(abandoned_error())));
+        abandoned.into_iter().for_each(|query| query.send_result(Err(abandoned_error())));
     }
 
     /// Answers a question, on a thread that may wait.
     fn answer(self: &Arc<Listings>, query: ListQuery) {
         if !query.is_wanted.load(Ordering::SeqCst) {
-            return query.answer(Err(abandoned_error()));
+            return query.send_result(Err(abandoned_error()));
         }
         let began = (Instant::now(), SystemTime::now());
         let (root, options) = (Arc::clone(&query.root), query.options);
         let directory = match open(&root, &query.name, options) {
             Ok(directory) => directory,
-            Err(error) => return query.answer(Err(error)),
+            Err(error) => return query.send_result(Err(error)),
         };
         let (key, stamp) = (ListKey::of(&root, &query.name, options.names), directory.stamp);
         let mut state = self.state();
         if let Some(bytes) = state.kept(&key, &stamp, began.0) {
             drop(state);
-            return query.answer(Ok((bytes, false)));
+            return query.send_result(Ok((bytes, false)));
         }
         let same = state.under_way.iter_mut().find(|it| it.key == key && it.stamp == stamp);
         if let Some(same) = same {
@@ -221,12 +221,12 @@ impl Listings {
             Ok(bytes) => {
                 drop(state);
                 for (number, query) in queries.into_iter().enumerate() {
-                    query.answer(Ok((Arc::clone(&bytes), number == 0)));
+                    query.send_result(Ok((Arc::clone(&bytes), number == 0)));
                 }
             }
             Err(NotMade::Failed(error)) => {
                 drop(state);
-                queries.into_iter().for_each(|query| query.answer(Err(copy_of(&error))));
+                queries.into_iter().for_each(|query| query.send_result(Err(copy_of(&error))));
             }
             Err(NotMade::NoRoom(cost)) => {
                 let turned_away = state.waiting.push(key, cost, queries);
@@ -235,7 +235,7 @@ impl Listings {
                 drop(state);
                 drop(kept);
                 for (query, error) in turned_away {
-                    query.answer(Err(error));
+                    query.send_result(Err(error));
                 }
             }
         }
@@ -279,7 +279,7 @@ impl Listings {
         let kept = KeptList { stamp, until, bytes: Arc::clone(bytes) };
         let mut state = self.state();
         let may_keep = state.waiting.is_empty()
-            && (state.kept.len() < KEPT_MOST || state.kept.contains_key(&key));
+            && (state.kept.len() < KEPT_LISTS_MOST || state.kept.contains_key(&key));
         let before = if may_keep { state.kept.insert(key, kept) } else { None };
         drop(state);
         drop(before);
@@ -339,7 +339,7 @@ impl ListKey {
 }
 
 impl ListQuery {
-    fn answer(self, result: io::Result<(Arc<SharedBytes>, bool)>) {
+    fn send_result(self, result: io::Result<(Arc<SharedBytes>, bool)>) {
         let ListQuery { root, name, results, .. } = self;
         results.post(Opened::Listed { root, name, result });
     }

@@ -37,7 +37,7 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
                 connection.conn.respond(|io| respond::respond(connection, io, awaited.take()));
             begun &= responses == 0;
             let (before, last) = step.responses(responses);
-            let input = match connection.over(progress, before, last)? {
+            let input = match connection.record_progress(progress, before, last)? {
                 Some(input) => input,
                 None => {
                     // The deadline of a request ends with its head.
@@ -117,7 +117,7 @@ async fn send_parts(
         let progress;
         (is_over, progress) =
             connection.conn.respond(|io| respond::go_on(connection, &mut parts, io));
-        if connection.over(progress, 0, u32::from(is_over))?.is_none() {
+        if connection.record_progress(progress, 0, u32::from(is_over))?.is_none() {
             connection.conn.set_deadline(connection.service.limits.time_outs.idle);
             let sent = connection.flush().await;
             connection.ended(sent, u32::from(is_over))?;
@@ -146,7 +146,7 @@ fn refuse(
         connection.conn.set_deadline(Some(LINGER));
         let ((), progress) =
             connection.conn.respond(|io| (respond::refuse(connection, *refusal, io), ()));
-        if connection.over(progress, 0, 1)?.is_none() {
+        if connection.record_progress(progress, 0, 1)?.is_none() {
             let sent = connection.flush().await;
             connection.ended(sent, 1)?;
         }
