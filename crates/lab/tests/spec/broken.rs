@@ -99,7 +99,7 @@ fn two_kinds_of_effect() {
     expect(
         "{ knee = \"response-rate\", ",
         "{ knee = \"response-rate\", peak = \"response-rate\", ",
-        "59:33: effect has 'knee', 'peak': only one of these",
+        "59:36: effect has 'knee', 'peak': only one of these",
     );
 }
 
@@ -117,7 +117,7 @@ fn an_unknown_subject() {
     expect(
         "of = \"nginx\"",
         "of = \"nginz\"",
-        "59:56: no subject is called 'nginz'; the nearest is 'nginx'",
+        "59:59: no subject is called 'nginz'; the nearest is 'nginx'",
     );
 }
 
