@@ -15,6 +15,8 @@ enum Form {
     Rate,
     Ratio,
     Seconds,
+    /// A length of time that may be short, in the unit that fits it.
+    Time,
     Bytes,
 }
 
@@ -28,6 +30,10 @@ const CARDS: &[(&str, Form, &str)] = &[
     ("rates.responses_3xx", Form::Rate, "3xx per s"),
     ("rates.responses_4xx", Form::Rate, "4xx per s"),
     ("rates.responses_5xx", Form::Rate, "5xx per s"),
+    ("response_times.p50_s", Form::Time, "Half within"),
+    ("response_times.p99_s", Form::Time, "99 % within"),
+    ("all.cache_hits", Form::Count, "Found in the cache"),
+    ("all.cache_misses", Form::Count, "Looked up"),
 ];
 
 /// The rows of the table of workers: key of a worker in the JSON, name, and what it tells.
@@ -132,6 +138,9 @@ fn shown(value: &Value, form: Form) -> String {
         Form::Rate if number < 100.0 => format!("{number:.1}"),
         Form::Ratio => format!("{number:.2}"),
         Form::Seconds => format!("{number:.2} s"),
+        Form::Time if number < 1e-3 => format!("{:.1} µs", number * 1e6),
+        Form::Time if number < 1.0 => format!("{:.1} ms", number * 1e3),
+        Form::Time => format!("{number:.1} s"),
         Form::Bytes => {
             let units = ["B", "KiB", "MiB", "GiB", "TiB"];
             let (mut number, mut unit) = (number, 0);
@@ -188,6 +197,8 @@ mod tests {
             (written(0.0, Form::Bytes), written(1536.0, Form::Bytes)),
             ("0 B".into(), "1.5 KiB".into())
         );
+        let times = [0.000_122, 0.25, 64.0].map(|time| written(time, Form::Time));
+        assert_eq!(times, ["122.0 µs", "250.0 ms", "64.0 s"]);
         assert_eq!(written(1e18, Form::Bytes), "909494.7 TiB");
         assert_eq!(shown(&Value::Null, Form::Ratio), "–");
     }

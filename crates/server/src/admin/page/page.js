@@ -9,6 +9,12 @@ const forms = {
   rate: (value) => (value < 100 ? value.toFixed(1) : grouped(value)),
   ratio: (value) => value.toFixed(2),
   seconds: (value) => `${value.toFixed(2)} s`,
+  time: (value) =>
+    value < 1e-3
+      ? `${(value * 1e6).toFixed(1)} µs`
+      : value < 1
+        ? `${(value * 1e3).toFixed(1)} ms`
+        : `${value.toFixed(1)} s`,
   bytes: (value) => {
     let unit = 0;
     for (; value >= 1024 && unit < units.length - 1; unit += 1) value /= 1024;
