@@ -15,7 +15,7 @@ pub(crate) mod checker;
 
 use crate::harness::{Server, drover, once, signal, stop};
 
-const SCHEMA: &str = include_str!("../../schemas/drover.counters-1.schema.json");
+const SCHEMA: &str = include_str!("../../schemas/drover.counters-2.schema.json");
 
 /// More connections than the queue of signals has room for.
 const CONNECTIONS: usize = 64;

@@ -1,5 +1,5 @@
 //! What a server does now, as `/status.json`, `/status/events` and the page tell it. Its schema is
-//! `schemas/drover.status-1.schema.json`.
+//! `schemas/drover.status-2.schema.json`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -161,7 +161,7 @@ impl LiveStatus {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let workers = rows.iter().enumerate();
         LiveStatus {
-            schema: "drover.status/1",
+            schema: "drover.status/2",
             state: if server.is_stopping() { "stopping" } else { "serving" },
             at_s: at.as_secs_f64(),
             facts: server.facts(),

@@ -1,5 +1,5 @@
 //! What a server has counted, written to a file of JSON (`--counters FILE`) whenever SIGUSR1 asks for it, and
-//! when the server has stopped. Its schema is `schemas/drover.counters-1.schema.json`.
+//! when the server has stopped. Its schema is `schemas/drover.counters-2.schema.json`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -48,7 +48,7 @@ fn write(
     // Locked before the counters are read, so that the last file has the last counters.
     let _only = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let contents = Contents {
-        schema: "drover.counters/1",
+        schema: "drover.counters/2",
         at_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
         all: counter_history.sum(),
         workers: counter_history.workers(),

@@ -8,7 +8,7 @@ use super::{PROCESSES, THREADS, get, metrics, metrics_at_rest, once, watched};
 use crate::counters::checker;
 use crate::harness::{Client, Site, on_every_mechanism, request};
 
-const SCHEMA: &str = include_str!("../../../schemas/drover.status-1.schema.json");
+const SCHEMA: &str = include_str!("../../../schemas/drover.status-2.schema.json");
 
 /// The JSON, which conforms to its schema.
 fn read(text: &str) -> Value {
