@@ -1,6 +1,7 @@
 //! What the device refuses, and what is harmless.
 
 use std::ptr::null_mut;
+use std::sync::{Mutex, PoisonError};
 
 use drover_testing::skip;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
@@ -9,9 +10,13 @@ use super::*;
 
 const SIZE: usize = 8192;
 
+/// One case at a time: fork(2) of one would give its child the mappings of the others, so that they are mapped still.
+static CASES: Mutex<()> = Mutex::new(());
+
 /// Runs a case on an open device without arrays.
 #[track_caller]
 fn on_bare_device(case: impl FnOnce(&mut File)) {
+    let _alone = CASES.lock().unwrap_or_else(PoisonError::into_inner);
     match File::options().read(true).write(true).open(PATH) {
         Ok(mut file) => case(&mut file),
         Err(error) => skip!("devepoll: {PATH}: {error}"),
