@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer};
 
 /// Metrics, by their old and their present names.
-const METRICS: &[(&str, &str)] = &[
+pub(crate) const METRICS: &[(&str, &str)] = &[
     ("reply-rate", "response-rate"),
     ("cpu-per-reply", "cpu-per-response"),
     ("replies-per-cpu", "responses-per-cpu"),
@@ -50,6 +51,16 @@ pub(crate) fn read_by_metric<'de, D: Deserializer<'de>>(
 ) -> Result<BTreeMap<String, f64>, D::Error> {
     let numbers = BTreeMap::<String, f64>::deserialize(from)?;
     Ok(numbers.into_iter().map(|(name, number)| (metric(&name).to_owned(), number)).collect())
+}
+
+/// Reads what stands under the names of metrics, in its order.
+pub(crate) fn read_under_metrics<'de, D, T>(from: D) -> Result<IndexMap<String, T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let all = IndexMap::<String, T>::deserialize(from)?;
+    Ok(all.into_iter().map(|(name, it)| (metric(&name).to_owned(), it)).collect())
 }
 
 #[cfg(test)]

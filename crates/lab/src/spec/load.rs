@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::setting::{self, CountSetting, Setting, SizeSetting, TimeSetting, Unfilled};
+use crate::old_names::read_under_metrics;
 
 /// The load that is put on the subject: exactly one of these keys is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -269,6 +270,7 @@ pub struct LoadCommand {
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub find: IndexMap<String, Vec<String>>,
     /// Where each metric stands in the program's output, by the name of the metric.
+    #[serde(deserialize_with = "read_under_metrics")]
     pub metrics: IndexMap<String, Pick>,
 }
 

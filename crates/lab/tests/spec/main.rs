@@ -6,6 +6,7 @@ mod docs;
 mod guest;
 mod includes;
 mod mutated;
+mod old_names;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::document::{Fault, Location, Node, Type, listed, nearest, suggestion};
 use crate::model::Level;
+use crate::old_names;
 use crate::spec::factor::CASE;
 use crate::spec::metric;
 use crate::spec::setting;
@@ -128,8 +129,10 @@ impl<'a> Check<'a> {
     }
 
     fn metric_names(&self) -> Vec<&'a str> {
-        let own = self.root.get("metric").map(Node::keys).unwrap_or_default();
-        metric::BUILT_IN.iter().map(|metric| metric.name).chain(own).collect()
+        let mut names = self.root.get("metric").map(Node::keys).unwrap_or_default();
+        names.extend(metric::BUILT_IN.iter().map(|metric| metric.name));
+        names.extend(old_names::METRICS.iter().map(|(old, _)| *old));
+        names
     }
 
     fn metric_name(&mut self, node: &Node) {
