@@ -312,6 +312,16 @@ fn state_and_parent(folder: &str) -> Option<(char, u32)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
+/// Whether the kernel has closed the descriptors of a process that was killed: all its threads are gone, or wait for their parent
+/// alone. Its memory, and with that /proc/PID/exe, goes before its descriptors do.
+pub(crate) fn has_let_go(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return true };
+    threads.filter_map(Result::ok).all(|thread| {
+        let folder = thread.path();
+        state_and_parent(folder.to_str().unwrap()).is_none_or(|(state, _)| state == 'Z')
+    })
+}
+
 /// Stops a process, and returns when it does not run any more.
 #[track_caller]
 pub(crate) fn stop(process: u32) {

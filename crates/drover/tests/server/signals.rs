@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::harness::{Server, Site, drover, on_every_mechanism, signal, wait_until};
+use crate::harness::{Server, Site, drover, has_let_go, on_every_mechanism, signal, wait_until};
 
 /// Servers as threads and as processes, whose log is read.
 fn servers() -> impl Iterator<Item = Server> {
@@ -41,8 +41,7 @@ fn after_a_sigkill_another_starts_at_the_same_port_on_every_mechanism() {
                 server.get("/").is(200);
                 let workers = server.children();
                 server.kill();
-                let is_there = |it: &u32| std::path::Path::new(&format!("/proc/{it}/exe")).exists();
-                wait_until("its workers end", || !workers.iter().any(is_there));
+                wait_until("its workers end", || workers.iter().all(|it| has_let_go(*it)));
                 server = start(&address);
             }
             server.get("/").is(200);
