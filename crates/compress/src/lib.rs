@@ -10,6 +10,7 @@
 mod encode;
 mod folder;
 mod levels;
+mod options;
 mod original;
 mod run;
 mod select;
@@ -21,7 +22,8 @@ mod threads;
 mod walk;
 
 pub use levels::{CompressionLevels, parse_coding, short_name};
-pub use run::{CompressEvent, CompressOptions, compress};
+pub use options::CompressOptions;
+pub use run::{CompressEvent, compress};
 pub use select::{FileSelection, parse_pattern};
 pub use siblings::SiblingOutcome;
 pub use walk::LeftOut;

@@ -12,30 +12,11 @@ use rustix::fs::{FileType, FlockOperation};
 use rustix::io::Errno;
 
 use crate::folder::{Folder, FolderEntry, split};
-use crate::levels::CompressionLevels;
+use crate::options::CompressOptions;
 use crate::select::FileSelection;
 use crate::siblings::{self, CompressContext, SiblingOutcome, sibling_path};
 use crate::threads;
 use crate::walk::{self, CompressibleFiles, LeftOut};
-
-/// What a run is asked to do.
-#[derive(Clone, Debug)]
-pub struct CompressOptions {
-    /// The codings of the siblings.
-    pub codings: Vec<ContentCoding>,
-    /// How hard to compress.
-    pub levels: CompressionLevels,
-    /// Files with fewer bytes get no siblings.
-    pub min_size: u64,
-    /// Whether siblings that are up to date are written anew.
-    pub force: bool,
-    /// Whether siblings of files that are gone, and in codings that are not asked for, are removed.
-    pub prune: bool,
-    /// Whether nothing is changed, and what would be is told.
-    pub dry_run: bool,
-    /// How many threads compress.
-    pub jobs: usize,
-}
 
 /// What a run tells. Paths begin at the root.
 #[derive(Debug)]
@@ -91,12 +72,7 @@ pub fn compress(
 ) -> anyhow::Result<LeftOut> {
     let context = CompressContext {
         root,
-        codings: options.codings.clone(),
-        levels: options.levels,
-        min_size: options.min_size,
-        force: options.force,
-        prune: options.prune,
-        dry_run: options.dry_run,
+        options: options.clone(),
         stop: Arc::clone(stop),
         bytes_read: AtomicU64::new(0),
         #[cfg(test)]
@@ -109,8 +85,8 @@ pub fn compress(
         told(CompressEvent::Failed(path, why));
     }
     remove_leftovers(&context, &site, told);
-    let tasks = inspect(&context, &site, options.jobs, told)?;
-    write(&context, &tasks, options.jobs, told)?;
+    let tasks = inspect(&context, &site, told)?;
+    write(&context, &tasks, told)?;
     Ok(site.left_out)
 }
 
@@ -132,7 +108,7 @@ fn remove_leftovers(context: &CompressContext, site: &CompressibleFiles, told: T
     type Find = fn(&Root, &Folder, &[u8]) -> Option<FolderEntry>;
     let mut remove = |path: &[u8], find: Find| {
         let remove = || siblings::remove(&context.root, path, find);
-        let removed = if context.dry_run { Ok(()) } else { remove() };
+        let removed = if context.options.dry_run { Ok(()) } else { remove() };
         let failed = |error| format!("cannot be removed: {}", siblings::with_remedy(&error));
         removed.map_err(|error| told(CompressEvent::Failed(path, failed(error)))).is_ok()
     };
@@ -142,7 +118,7 @@ fn remove_leftovers(context: &CompressContext, site: &CompressibleFiles, told: T
             entry.filter(|entry| entry.kind() == FileType::RegularFile)
         });
     }
-    if !context.prune {
+    if !context.options.prune {
         told(CompressEvent::OrphansLeft(site.orphans.len() as u64));
         return;
     }
@@ -164,7 +140,6 @@ struct SiblingTask<'s> {
 fn inspect<'s>(
     context: &CompressContext,
     site: &'s CompressibleFiles,
-    jobs: usize,
     told: Told<'_>,
 ) -> anyhow::Result<Vec<SiblingTask<'s>>> {
     let mut tasks = Vec::new();
@@ -174,7 +149,7 @@ fn inspect<'s>(
         true => Default::default(),
         false => siblings::inspect(context, candidate),
     };
-    threads::share_out(jobs, &site.candidates, work, |result| {
+    threads::share_out(context.options.jobs, &site.candidates, work, |result| {
         let Some((candidate, found)) = result else { return };
         done += 1;
         told(CompressEvent::LookedAt { done, of });
@@ -200,16 +175,15 @@ fn inspect<'s>(
 fn write(
     context: &CompressContext,
     tasks: &[SiblingTask<'_>],
-    jobs: usize,
     told: Told<'_>,
 ) -> anyhow::Result<()> {
     let bytes: u64 = tasks.iter().map(|task| task.len).sum();
-    let work = |task: &SiblingTask<'_>| match context.dry_run {
+    let work = |task: &SiblingTask<'_>| match context.options.dry_run {
         true => SiblingOutcome::Written { before: task.len, after: 0 },
         false => siblings::write(context, task.path, task.coding),
     };
     let mut done = 0;
-    threads::share_out(jobs, tasks, work, |result| {
+    threads::share_out(context.options.jobs, tasks, work, |result| {
         if let Some((task, outcome)) = result {
             done += 1;
             let path = sibling_path(task.path, task.coding);

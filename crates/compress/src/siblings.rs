@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::encode;
 use crate::folder::{FileId, Folder, FolderEntry, split};
-use crate::levels::CompressionLevels;
+use crate::options::CompressOptions;
 use crate::original::OriginalFile;
 use crate::temporary::TemporaryFile;
 use crate::walk::CompressCandidate;
@@ -27,15 +27,7 @@ const WORTH_PERCENT: u64 = 95;
 /// What a run of `drover compress` is asked to do, and what all its threads share.
 pub(crate) struct CompressContext {
     pub(crate) root: Root,
-    pub(crate) codings: Vec<ContentCoding>,
-    pub(crate) levels: CompressionLevels,
-    /// Files with fewer bytes get no siblings.
-    pub(crate) min_size: u64,
-    /// Whether siblings that are up to date are written anew.
-    pub(crate) force: bool,
-    /// Whether siblings in codings that are not asked for are removed.
-    pub(crate) prune: bool,
-    pub(crate) dry_run: bool,
+    pub(crate) options: CompressOptions,
     /// Set by a signal: nothing more is begun, and what is half done is removed.
     pub(crate) stop: std::sync::Arc<AtomicBool>,
     /// The bytes of files that were read for [`write()`].
@@ -187,10 +179,13 @@ pub(crate) fn inspect(context: &CompressContext, candidate: &CompressCandidate) 
         }
     };
     let len = original.stamp.len;
-    let mut found =
-        InspectedFile { len: Some(len), is_small: len < context.min_size, ..Default::default() };
+    let mut found = InspectedFile {
+        len: Some(len),
+        is_small: len < context.options.min_size,
+        ..Default::default()
+    };
     for coding in ContentCoding::ALL {
-        let is_wanted = context.codings.contains(&coding) && !found.is_small;
+        let is_wanted = context.options.codings.contains(&coding) && !found.is_small;
         let outcome = match candidate.siblings.contains(&coding) {
             true => {
                 let path = sibling_path(&candidate.path, coding);
@@ -200,7 +195,9 @@ pub(crate) fn inspect(context: &CompressContext, candidate: &CompressCandidate) 
         };
         let is_there = match &outcome {
             SiblingOutcome::Failed(_) => true,
-            SiblingOutcome::Current | SiblingOutcome::Refreshed => !(context.force && is_wanted),
+            SiblingOutcome::Current | SiblingOutcome::Refreshed => {
+                !(context.options.force && is_wanted)
+            }
             _ => false,
         };
         if is_wanted && !is_there {
@@ -225,7 +222,7 @@ fn settle(
     let settle = || {
         let Some(entry) = folder.entry(split(path).1)? else { return Ok(SiblingOutcome::None) };
         context.at(EncodingStep::SiblingFound);
-        let state = match context.prune && !context.codings.contains(&coding) {
+        let state = match context.options.prune && !context.options.codings.contains(&coding) {
             true => SiblingState::Outdated,
             false => state(context, folder, path, &entry, original, coding)?,
         };
@@ -233,13 +230,15 @@ fn settle(
         match state {
             SiblingState::Unknown => return Ok(SiblingOutcome::None),
             SiblingState::Current => return Ok(SiblingOutcome::Current),
-            SiblingState::SameBytes(_) if context.dry_run => return Ok(SiblingOutcome::Refreshed),
+            SiblingState::SameBytes(_) if context.options.dry_run => {
+                return Ok(SiblingOutcome::Refreshed);
+            }
             SiblingState::SameBytes(file) if original.refresh(file.as_fd()).unwrap_or(false) => {
                 return Ok(SiblingOutcome::Refreshed);
             }
             SiblingState::SameBytes(_) | SiblingState::Outdated => {}
         }
-        if !context.dry_run {
+        if !context.options.dry_run {
             folder.may_replace(&entry, original.owner())?;
             folder.remove(split(path).1, entry.id())?;
         }
@@ -350,7 +349,7 @@ fn attempt(
     let mut input = original.read(&context.stop, &context.bytes_read);
     let encoded = {
         let mut output = BufWriter::with_capacity(1 << 16, &mut file);
-        let level = context.levels.of(coding);
+        let level = context.options.levels.of(coding);
         let encoded = encode::encode(coding, level, before, &mut input, &mut output);
         let flushed = encoded.and_then(|()| output.flush());
         // What an error has left in the buffer is not written.

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::encode;
 use crate::levels::CompressionLevels;
+use crate::options::CompressOptions;
 use crate::siblings::{CompressContext, EncodingStep, inspect, write};
 use crate::temporary::is_temporary;
 use crate::walk::CompressCandidate;
@@ -98,12 +99,15 @@ impl Site {
     fn run(&self, phase: Phase, at_step: impl Fn(EncodingStep) + Send + Sync + 'static) -> String {
         let context = CompressContext {
             root: Root::open(self.dir.path()).unwrap(),
-            codings: vec![CODING],
-            levels: CompressionLevels::parse("fast").unwrap(),
-            min_size: 0,
-            force: false,
-            prune: false,
-            dry_run: false,
+            options: CompressOptions {
+                codings: vec![CODING],
+                levels: CompressionLevels::parse("fast").unwrap(),
+                min_size: 0,
+                force: false,
+                prune: false,
+                dry_run: false,
+                jobs: 1,
+            },
             stop: Arc::new(AtomicBool::new(false)),
             bytes_read: AtomicU64::new(0),
             at_step: Box::new(at_step),

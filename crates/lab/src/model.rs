@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::old_names::read_by_metric;
+use crate::old_names::read_under_metrics;
 
 /// The level of a factor: a number, or a name where the factor has no order (`"1gbit"`).
 #[derive(Clone, Debug, PartialEq, PartialOrd, Serialize, Deserialize, JsonSchema)]
@@ -64,7 +64,7 @@ pub struct Sample {
     /// comparable.
     pub round: u32,
     /// The values, each in its metric's unit, by the metric's name.
-    #[serde(deserialize_with = "read_by_metric")]
+    #[serde(deserialize_with = "read_under_metrics")]
     pub values: BTreeMap<String, f64>,
     /// The marks, which limit what the values mean; empty for a clean run.
     #[serde(default)]

@@ -1,8 +1,5 @@
 //! Names that files and commands of earlier versions have, and what they are called today.
 
-use std::collections::BTreeMap;
-
-use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer};
 
 /// Metrics, by their old and their present names.
@@ -45,21 +42,13 @@ pub(crate) fn read_metric<'de, D: Deserializer<'de>>(from: D) -> Result<String, 
     Ok(metric(&name).to_owned())
 }
 
-/// Reads numbers by the names of metrics.
-pub(crate) fn read_by_metric<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<BTreeMap<String, f64>, D::Error> {
-    let numbers = BTreeMap::<String, f64>::deserialize(from)?;
-    Ok(numbers.into_iter().map(|(name, number)| (metric(&name).to_owned(), number)).collect())
-}
-
-/// Reads what stands under the names of metrics, in its order.
-pub(crate) fn read_under_metrics<'de, D, T>(from: D) -> Result<IndexMap<String, T>, D::Error>
+/// Reads what stands under the names of metrics, into the same kind of map.
+pub(crate) fn read_under_metrics<'de, D, M, T>(from: D) -> Result<M, D::Error>
 where
     D: Deserializer<'de>,
-    T: Deserialize<'de>,
+    M: Deserialize<'de> + IntoIterator<Item = (String, T)> + FromIterator<(String, T)>,
 {
-    let all = IndexMap::<String, T>::deserialize(from)?;
+    let all = M::deserialize(from)?;
     Ok(all.into_iter().map(|(name, it)| (metric(&name).to_owned(), it)).collect())
 }
 

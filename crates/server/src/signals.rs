@@ -11,6 +11,7 @@
 //! A terminal sends SIGINT, SIGQUIT and SIGHUP to all processes of a server; the supervisor answers them. Workers and the process of
 //! `--admin` do not: the supervisor ends them.
 
+use std::io;
 use std::process;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,6 +56,17 @@ enum Answer {
     Tell(Heard),
     Log(&'static str),
     Nothing,
+}
+
+/// What a terminal, or `kill $(pidof drover)`, sends to all processes of a server.
+const SENT_TO_ALL: [i32; 6] = [SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
+
+/// Has these signals do nothing in this process, which its supervisor ends.
+pub(crate) fn leave_to_supervisor() -> io::Result<()> {
+    for signal in SENT_TO_ALL {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    Ok(())
 }
 
 /// The signals of the process, heard by a thread from the moment this is made until it is dropped.
@@ -108,7 +120,7 @@ impl StopSignals {
 }
 
 fn register(role: Role) -> anyhow::Result<Signals> {
-    let mut heard = vec![SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM];
+    let mut heard = [&[SIGTERM], &SENT_TO_ALL[..]].concat();
     if role == Role::Supervisor {
         heard.push(SIGCHLD);
     }

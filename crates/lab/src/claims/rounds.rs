@@ -15,9 +15,14 @@ pub(super) fn logs(rounds: &Rounds) -> Rounds {
 
 /// The differences of two series on a logarithmic scale, in the rounds that both series have.
 pub(super) fn over(above: &Rounds, below: &Rounds) -> Rounds {
+    paired(above, below, |above, below| above - below)
+}
+
+/// A number of two series in each round that both have.
+fn paired(above: &Rounds, below: &Rounds, number: impl Fn(f64, f64) -> f64) -> Rounds {
     let pair = |(round, (above, of)): (&u32, &(f64, Bound))| {
         let (below, against) = below.get(round)?;
-        Some((*round, (above - below, of.over(*against))))
+        Some((*round, (number(*above, *below), of.over(*against))))
     };
     above.iter().filter_map(pair).collect()
 }
@@ -39,11 +44,8 @@ pub(crate) struct PairedRatio {
 impl PairedRatio {
     /// In the rounds that have both; numbers are above 0.
     pub(crate) fn of(above: &Rounds, below: &Rounds) -> PairedRatio {
-        let pair = |(round, (above, of)): (&u32, &(f64, Bound))| {
-            let (below, against) = below.get(round)?;
-            Some(((above / below).ln(), of.over(*against)))
-        };
-        let (logs, bounds): (Vec<f64>, Vec<Bound>) = above.iter().filter_map(pair).unzip();
+        let quotients = paired(above, below, |above, below| (above / below).ln());
+        let (logs, bounds): (Vec<f64>, Vec<Bound>) = quotients.into_values().unzip();
         PairedRatio { logs, bound: bounds.into_iter().collect() }
     }
 

@@ -26,6 +26,9 @@ const LOW: f64 = 0.1;
 /// How far the last of the rounds that a verdict needs may exceed the time, as a share of the time.
 const GRACE: f64 = 0.1;
 
+/// The least number of responses per second that can be compared.
+pub const LEAST_RATE: f64 = 20.0;
+
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunExtent {
@@ -115,12 +118,16 @@ impl TimeBudget {
     }
 }
 
+/// The responses per second of a run, if they can be compared.
+pub(crate) fn comparable_rate(sample: &Sample) -> Option<f64> {
+    sample.values.get("response-rate").copied().filter(|rate| *rate >= LEAST_RATE)
+}
+
 /// A low rate that all candidates can serve: a share of the saturation rate of the slowest candidate. `None`: no
 /// candidate has served requests.
 #[must_use]
 pub fn low_rate<'s>(saturation: impl IntoIterator<Item = &'s Sample>) -> Option<f64> {
-    let rates = saturation.into_iter().filter_map(|sample| sample.values.get("response-rate"));
-    let lowest = rates.copied().filter(|rate| *rate >= 20.0).fold(f64::INFINITY, f64::min);
+    let lowest = saturation.into_iter().filter_map(comparable_rate).fold(f64::INFINITY, f64::min);
     lowest.is_finite().then(|| two_digits(LOW * lowest))
 }
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{Scene, SelfDriven, SelfMeasurement};
 use crate::failure::Failure;
 use crate::model::Mark;
-use crate::old_names::read_by_metric;
+use crate::old_names::read_under_metrics;
 use crate::spec;
 use crate::spec::subject::LimitSettings;
 
@@ -46,7 +46,7 @@ impl SelfDriven for GuestCommand<'_> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct CellRecord {
-    #[serde(deserialize_with = "read_by_metric")]
+    #[serde(deserialize_with = "read_under_metrics")]
     values: BTreeMap<String, f64>,
     marks: BTreeSet<Mark>,
 }

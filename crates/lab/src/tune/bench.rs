@@ -9,7 +9,7 @@ use super::experiment::{experiment, moderate};
 use super::{
     Contender, Contest, Knob, Ruling, Step, TakenFlags, TuneContext, contest, run_contest, runs,
 };
-use crate::decide::fit::{TimeBudget, Wanted, beside_s};
+use crate::decide::fit::{LEAST_RATE, TimeBudget, Wanted, beside_s};
 use crate::model::Sample;
 use crate::plan::limits::MachineLimits;
 use crate::plan::{Overrides, Plan, Selection};
@@ -20,9 +20,6 @@ use crate::spec::Experiment;
 /// The windows of the first look: their length in seconds, and their number.
 const LOOK_S: f64 = 0.2;
 const LOOKS: u32 = 2;
-
-/// The least number of responses per second that can be compared.
-const FEWEST: f64 = 20.0;
 
 /// The highest share of failing requests, in percent. A list of URLs with more failures is not for this directory.
 const MOST_ERRORS: f64 = 50.0;
@@ -127,7 +124,7 @@ impl<'b> TuneBench<'b> {
                 "{errors:.0} % of the requests fail: do the paths of --urls begin at ROOT?"
             ));
         }
-        if rate < FEWEST {
+        if rate < LEAST_RATE {
             return Err(format!(
                 "there are {rate:.0} responses per second, too few to compare: the files are too large, or the \
                  machine is too busy; --urls FILE names smaller files"

@@ -10,6 +10,7 @@ use std::fmt::Write;
 
 pub use table::table;
 
+use crate::decide::fit::comparable_rate;
 use crate::digits::two_digits;
 use crate::model::{Level, Sample};
 use crate::spec::experiment::SCHEMA;
@@ -243,8 +244,7 @@ pub fn rates(samples: &[Sample]) -> Rates {
     let mut lowest: Vec<(String, f64)> = Vec::new();
     for sample in samples {
         let Some(Level::Name(case)) = sample.cell.levels.get(CASE) else { continue };
-        let rate = sample.values.get("response-rate").copied().filter(|rate| *rate >= 20.0);
-        let Some(rate) = rate else { continue };
+        let Some(rate) = comparable_rate(sample) else { continue };
         match lowest.iter_mut().find(|(name, _)| name == case) {
             Some((_, least)) => *least = least.min(rate),
             None => lowest.push((case.clone(), rate)),

@@ -129,10 +129,8 @@ impl TakeSignals for OneByOne {
         for _ in 0..self.events_per_wait {
             batch.syscalls += 1;
             let Some(signal) = queue.take(timeout)? else { break };
-            match queue.interpret(signal, &mut batch, events)? {
-                Meaning::Event(_, event) => events.push(event),
-                Meaning::Nothing => {}
-                Meaning::Recovered => break,
+            if !report(queue, signal, &mut batch, events)? {
+                break;
             }
             timeout = Some(Duration::ZERO);
         }
@@ -179,14 +177,27 @@ impl TakeSignals for ManyPerCall {
             None
         };
         for signal in signals.iter().chain(first) {
-            match queue.interpret(signal, &mut batch, events)? {
-                Meaning::Event(_, event) => events.push(event),
-                Meaning::Nothing => {}
-                Meaning::Recovered => break,
+            if !report(queue, signal, &mut batch, events)? {
+                break;
             }
         }
         Ok(batch)
     }
+}
+
+/// Appends the event of a signal, if it has one. Returns `false` after an overflow: what came of it ends the wait.
+fn report(
+    queue: &mut SignalQueue,
+    signal: Signal,
+    batch: &mut Batch,
+    events: &mut Vec<Event>,
+) -> io::Result<bool> {
+    match queue.interpret(signal, batch, events)? {
+        Meaning::Event(_, event) => events.push(event),
+        Meaning::Nothing => {}
+        Meaning::Recovered => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// Appends the events that the queue has kept. Returns the time-out of the wait: zero if there were some.

@@ -13,7 +13,6 @@ use drover_mech::net::Remote;
 use drover_sys::message_socket::MessageSocket;
 use drover_sys::process::{self, OrdinaryUser};
 use serde::{Deserialize, Serialize};
-use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2};
 
 use super::{ServerFacts, WatchedServer, run};
 use crate::config::{Config, ContentSource};
@@ -21,6 +20,7 @@ use crate::hosts::AllowedHosts;
 use crate::json_messages;
 use crate::log;
 use crate::sandbox;
+use crate::signals;
 use crate::status::history::CounterHistory;
 use crate::status::statistics::CounterTable;
 
@@ -125,7 +125,7 @@ pub(crate) fn be_admin(
             return 1;
         }
     };
-    if let Err(reason) = leave_signals_to_supervisor() {
+    if let Err(reason) = signals::leave_to_supervisor() {
         tracing::error!("cannot catch signals: {reason}");
         return 1;
     }
@@ -140,14 +140,6 @@ pub(crate) fn be_admin(
             1
         }
     }
-}
-
-/// Has the signals do nothing that a terminal, or `kill $(pidof drover)`, sends to all processes of a server.
-fn leave_signals_to_supervisor() -> io::Result<()> {
-    for signal in [SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM] {
-        signal_hook::flag::register(signal, Arc::default())?;
-    }
-    Ok(())
 }
 
 fn watch(

@@ -85,8 +85,7 @@ pub fn thread_run_delay() -> Option<Duration> {
 /// different processes of one machine can be compared.
 #[must_use]
 pub fn monotonic_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::from_nanos(monotonic_nanos())
 }
 
 /// The same time in nanoseconds, for what is measured at every request.

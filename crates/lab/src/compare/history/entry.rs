@@ -12,7 +12,7 @@ use crate::compare::{cells, ratio};
 use crate::hash::hash_bytes;
 use crate::journal::Environment;
 use crate::model::{Cell, Sample};
-use crate::old_names::read_by_metric;
+use crate::old_names::read_under_metrics;
 use crate::path_text::escaped;
 use crate::record::{MeasuredExperiment, SessionRecord};
 use crate::report::model::experiment::{self, MetricReport};
@@ -63,7 +63,7 @@ pub(super) struct EntryCell {
     /// The cell in words.
     pub(super) name: String,
     /// Medians by metric; all of them are above 0.
-    #[serde(deserialize_with = "read_by_metric")]
+    #[serde(deserialize_with = "read_under_metrics")]
     pub(super) medians: BTreeMap<String, f64>,
 }
 

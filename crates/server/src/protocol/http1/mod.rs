@@ -93,7 +93,7 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
 }
 
 /// Sets the deadline for what the client sends next: the rest of a head of which there is a part, or another request. Returns
-/// `is_partial`.
+/// whether a head has begun.
 fn await_input(connection: &ServedConnection<'_>, is_partial: bool, begun: bool) -> bool {
     if is_partial {
         connection.observe(|_, known| known.begun(connection.conn.net().now()));
