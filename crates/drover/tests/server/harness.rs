@@ -88,25 +88,30 @@ impl Server {
     /// Starts `command`, a `drover serve`, without another flag, and reads the `n_addresses` lines that say that it
     /// accepts.
     pub(crate) fn start_as_it_is(mut command: Command, n_addresses: usize) -> Server {
+        Server::try_start(&mut command, n_addresses).unwrap_or_else(|what| panic!("{what}"))
+    }
+
+    /// As [`Server::start_as_it_is`], or what it said when it did not start, if its stderr is piped.
+    pub(crate) fn try_start(command: &mut Command, n_addresses: usize) -> Result<Server, String> {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let addresses = (0..n_addresses)
-            .map(|_| {
-                let mut line = String::new();
-                stdout.read_line(&mut line).unwrap();
-                let address = line.strip_prefix("listening on http://").unwrap_or_else(|| {
-                    // stderr ends when the process does. Where there is no line, it is about to.
-                    if !line.is_empty() {
-                        let _ = child.kill();
-                    }
-                    let mut log = String::new();
-                    let _ = child.stderr.as_mut().map(|it| it.read_to_string(&mut log));
-                    panic!("first line: {line:?}, and on stderr {log:?}")
-                });
-                socket_address(address.trim())
-            })
-            .collect();
-        Server { child, addresses, stdout }
+        let mut addresses = Vec::new();
+        while addresses.len() < n_addresses {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            let Some(address) = line.strip_prefix("listening on http://") else {
+                // stderr ends when the process does. Where there is no line, it is about to.
+                if !line.is_empty() {
+                    let _ = child.kill();
+                }
+                let mut log = String::new();
+                let _ = child.stderr.as_mut().map(|it| it.read_to_string(&mut log));
+                let _ = child.wait();
+                return Err(format!("first line: {line:?}, and on stderr {log:?}"));
+            };
+            addresses.push(socket_address(address.trim()));
+        }
+        Ok(Server { child, addresses, stdout })
     }
 
     /// Asks it to stop, and says what it has printed beyond the addresses.

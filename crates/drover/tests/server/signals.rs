@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::harness::{Server, Site, drover, has_let_go, on_every_mechanism, signal, wait_until};
+use crate::harness::{
+    Server, Site, drover, has_let_go, on_every_mechanism, once, signal, wait_until,
+};
 
 /// Servers as threads and as processes, whose log is read.
 fn servers() -> impl Iterator<Item = Server> {
@@ -25,14 +27,20 @@ pub(crate) fn own_loopback() -> SocketAddr {
     SocketAddr::from(([127, 128 | high, low, number], 0))
 }
 
-/// Its workers end with it, and the kernel lets go of the sockets of a ring some time later.
+/// Its workers end with it, and the kernel lets go of the sockets of a ring some time later. A server waits for that; where it
+/// takes longer than a server waits, because nobody lets the kernel run, the next one is started.
 #[test]
 fn after_a_sigkill_another_starts_at_the_same_port_on_every_mechanism() {
     on_every_mechanism(|mechanism| {
-        for flags in [&[][..], &["--workers", "2", "--processes"]] {
+        for flags in [&["--workers", "1"][..], &["--workers", "2", "--processes"]] {
             let start = |address: &str| {
-                let own = ["--dispatch", mechanism.name, "--listen", address];
-                Server::of_size(1, &[&own, flags].concat())
+                once("its port is free", || {
+                    let mut command = drover();
+                    command.args(["serve", "--response-size", "1", "--listen", address]);
+                    command.args(["--dispatch", mechanism.name]).args(flags).stderr(Stdio::piped());
+                    let started = Server::try_start(&mut command, 1);
+                    started.map_err(|what| assert!(what.contains("is taken"), "{what}")).ok()
+                })
             };
             // Where no other test could get the port meanwhile.
             let mut server = start(&own_loopback().to_string());
