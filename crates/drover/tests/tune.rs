@@ -99,7 +99,7 @@ fn what_is_found_is_written_with_its_reason_and_taken_by_servers() {
     for expected in [
         "4 connections ask for 2 files of ",
         "(half of them up to 700 B, 90 % up to 9.00 KB), each as likely; for 10m at most",
-        "ratio (99 %)",
+        "ratio (95 %)",
         "Written to drover.toml. To use it: drover serve --config drover.toml",
         "--tuned off",
     ] {

@@ -6,13 +6,13 @@ use super::MARGIN;
 use super::halving::Out;
 use super::knob::Knob;
 use super::reading::{Contender, common};
-use crate::analysis::summary::{mean, median};
-use crate::analysis::{FEWEST_ROUNDS, Interval};
+use crate::analysis::decision::best::{BesideBest, FAMILY};
+use crate::analysis::summary::median;
+use crate::analysis::{Bound, Extreme, FEWEST_ROUNDS, Interval};
 use crate::claims::{PairedRatio, Rounds};
 
-/// The confidence of every interval. It is high because two or three candidates are compared by two measures, and one
-/// chance difference should not replace what `auto` takes.
-pub(super) const LEVEL: f64 = 0.99;
+/// The confidence of the intervals that stand beside the ruling.
+const LEVEL: f64 = 0.95;
 
 /// Why a candidate is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -133,8 +133,9 @@ fn may_be_faster(it: &Contender, taken: &Contender, rounds: &[u32]) -> bool {
 /// The index of the candidate that is taken, and the rule.
 fn choose(left: &[&Contender], rounds: &[u32]) -> (usize, RulingReason) {
     let not_worse = |measures: &[Measure]| -> Vec<usize> {
-        let is_worse = |at: usize| measures.iter().any(|it| it.is_worse(left, at, rounds));
-        (0..left.len()).filter(|at| !is_worse(*at)).collect()
+        let worse = measures.iter().map(|it| it.worse(left, rounds, measures.len()));
+        let worse: Vec<Vec<bool>> = worse.collect();
+        (0..left.len()).filter(|at| !worse.iter().any(|all| all[*at])).collect()
     };
     let names = |others: &[usize]| others.iter().map(|at| left[*at].name.clone()).collect();
     match (left.len(), not_worse(&[Measure::Cost, Measure::Speed]).as_slice()) {
@@ -161,30 +162,28 @@ enum Measure {
 }
 
 impl Measure {
-    /// By what factor a candidate is worse than another.
-    fn contrast(self, of: &Contender, to: &Contender, rounds: &[u32]) -> PairedRatio {
+    /// A candidate's value in a round, of which less is better.
+    fn value(self, of: &Contender, round: u32) -> (f64, Bound) {
+        let (cost, speed) = (of.cost[&round], of.speed[&round]);
+        let time = (1.0 / speed.0, speed.1.inverse());
         match self {
-            Measure::Cost => ratio(&of.cost, &to.cost, rounds),
-            Measure::Speed => ratio(&to.speed, &of.speed, rounds),
-            Measure::Both => {
-                let cost = ratio(&of.cost, &to.cost, rounds);
-                let speed = ratio(&to.speed, &of.speed, rounds);
-                let both = std::iter::zip(cost.logs, speed.logs);
-                PairedRatio {
-                    logs: both.map(|(cost, speed)| 0.5 * (cost + speed)).collect(),
-                    bound: cost.bound.and(speed.bound),
-                }
-            }
+            Measure::Cost => cost,
+            Measure::Speed => time,
+            Measure::Both => ((cost.0 * time.0).sqrt(), cost.1.and(time.1)),
         }
     }
 
-    /// Whether a candidate is worse than the best one, by more than noise and more than the margin.
-    fn is_worse(self, left: &[&Contender], at: usize, rounds: &[u32]) -> bool {
-        let behind = |it: usize| mean(&self.contrast(left[it], left[0], rounds).logs);
-        let best = (0..left.len()).min_by(|a, b| behind(*a).total_cmp(&behind(*b)));
-        let Some(best) = best.filter(|best| *best != at) else { return false };
-        let interval = self.contrast(left[at], left[best], rounds).interval(LEVEL);
-        interval.is_some_and(|it| it.low > 1.0 && it.value >= MARGIN)
+    /// Which candidates are worse than the best of the others, by more than noise ([`BesideBest`]; `measures` are
+    /// looked at together) and more than the margin.
+    fn worse(self, left: &[&Contender], rounds: &[u32], measures: usize) -> Vec<bool> {
+        let values = |it: &&Contender| rounds.iter().map(|at| self.value(it, *at)).collect();
+        let values: Vec<Vec<_>> = left.iter().map(values).collect();
+        let error = FAMILY / (values.len() * measures) as f64;
+        let is_worse = |at| {
+            let beside = BesideBest::of(&values, at, Extreme::Least);
+            beside.is_some_and(|it| it.p_worse() <= error && it.factor() >= MARGIN)
+        };
+        (0..values.len()).map(is_worse).collect()
     }
 }
 
@@ -217,7 +216,6 @@ fn place(of: &Contender, taken: &Contender, rounds: &[u32]) -> Finalist {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::Bound;
     use crate::tune::reading::for_test;
 
     /// Values of six rounds around a mean, with noise.

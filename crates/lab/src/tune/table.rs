@@ -69,7 +69,7 @@ pub fn table(ruling: &Ruling, width: usize) -> String {
         let _ = writeln!(
             text,
             "  {:columns$} {:>6} {:<19} {:>7} {:<19}",
-            "", "CPU µs", "ratio (99 %)", "resp./s", "ratio (99 %)"
+            "", "CPU µs", "ratio (95 %)", "resp./s", "ratio (95 %)"
         );
         ruling.places.iter().for_each(|place| text.push_str(&row(place, columns)));
         if ruling.places.iter().any(is_bounded) {

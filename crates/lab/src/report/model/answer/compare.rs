@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{AnswerKind, AnswerRule, Candidate, CandidateStanding};
+use crate::analysis::decision::best::{BesideBest, FAMILY};
 use crate::analysis::decision::equivalence::p_within;
-use crate::analysis::estimate::best::best;
-use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
 use crate::analysis::{AverageScale, Bound, Curve, Extreme, FEWEST_ROUNDS};
 use crate::claims::{CellRuns, LevelByFactor};
 use crate::model::{Mark, Sample};
@@ -16,9 +15,6 @@ use crate::spec::metric::Better;
 
 /// Candidates count as equal if their ratio is within this factor of 1, beyond doubt.
 pub const MARGIN: f64 = 1.05;
-
-/// The probability that an answer rules out a candidate that is the best.
-pub const FAMILY: f64 = 0.05;
 
 /// A candidate with the values that count, by round.
 #[derive(Clone, Debug)]
@@ -123,10 +119,8 @@ fn obstacle(runs: &[&Sample], counted: &CellRuns) -> Option<Obstacle> {
 
 /// Compares the candidates over the rounds that all of them have.
 ///
-/// A candidate is ruled out if it is shown to be worse than the best of the others: multiple comparisons with the
-/// best (J. C. Hsu, "Simultaneous confidence intervals for all distances from the best", Annals of Statistics 9,
-/// 1981), here by max-t bounds for each candidate and Bonferroni over candidates. The reference is the remaining
-/// candidate with the best mean.
+/// A candidate is ruled out if it is shown to be worse than the best of the others ([`BesideBest`]). The reference is the
+/// remaining candidate with the best mean.
 pub(super) fn compare(
     mut entries: Vec<CandidateValues>,
     better: Better,
@@ -202,32 +196,22 @@ pub(super) fn centre(entry: &CandidateValues, rounds: &[u32]) -> f64 {
 
 /// Marks every candidate that is worse than the best of the others.
 fn rule_out(judged: &mut [CandidateValues], rounds: &[u32], better: Better) {
-    let worse: Vec<bool> =
-        (0..judged.len()).map(|at| is_worse(judged, at, rounds, better)).collect();
+    let values = |entry: &CandidateValues| rounds.iter().map(|it| entry.rounds[it]).collect();
+    let values: Vec<Vec<(f64, Bound)>> = judged.iter().map(values).collect();
+    let best = match better {
+        Better::Lower => Extreme::Least,
+        Better::Higher => Extreme::Greatest,
+    };
+    let worse = |at| {
+        let beside = BesideBest::of(&values, at, best);
+        beside.is_some_and(|it| it.p_worse() <= FAMILY / values.len() as f64)
+    };
+    let worse: Vec<bool> = (0..values.len()).map(worse).collect();
     for (entry, worse) in std::iter::zip(judged, worse) {
         if worse {
             entry.candidate.standing = CandidateStanding::Worse;
         }
     }
-}
-
-fn is_worse(judged: &[CandidateValues], at: usize, rounds: &[u32], better: Better) -> bool {
-    let others = judged.iter().enumerate().filter(|(other, _)| *other != at);
-    let (contrasts, bounds): (Vec<Vec<f64>>, Vec<Bound>) =
-        others.map(|(_, other)| contrast(&judged[at], other, rounds)).unzip();
-    let Some(curves) = simultaneous(&contrasts, AverageScale::Log, DRAWS) else { return false };
-    let curves = std::iter::zip(curves, bounds).map(|(curve, bound)| curve.bounded(bound));
-    // The greatest ratio is the ratio to the best of the others if lower values are better.
-    let extreme = match better {
-        Better::Lower => Extreme::Greatest,
-        Better::Higher => Extreme::Least,
-    };
-    let Some(curve) = best(vec![curves.collect()], extreme, extreme) else { return false };
-    let p = match better {
-        Better::Lower => curve.p_above(1.0),
-        Better::Higher => curve.p_below(1.0),
-    };
-    p <= FAMILY / judged.len() as f64
 }
 
 /// The index of the best mean among the candidates that are not ruled out.

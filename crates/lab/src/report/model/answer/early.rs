@@ -3,8 +3,9 @@
 //! A candidate that a verdict leaves out for its few rounds may still be the best one. Early answers compare such
 //! candidates over the rounds that there are, and never rule a candidate out by a single round.
 
-use super::compare::{CandidateValues, Compared, FAMILY, centre, common, contrast};
+use super::compare::{CandidateValues, Compared, centre, common, contrast};
 use super::{AnswerKind, CandidateStanding};
+use crate::analysis::decision::best::FAMILY;
 use crate::analysis::summary::mean;
 use crate::analysis::{AverageScale, Curve, Interval};
 use crate::spec::metric::Better;

@@ -16,7 +16,7 @@ use crate::analysis::Interval;
 use crate::decide::Decision;
 use crate::record::{MeasuredExperiment, SessionRecord};
 
-pub use compare::{FAMILY, MARGIN};
+pub use compare::MARGIN;
 pub use rule::{AnswerRule, Choose, ReportQuestion, questions};
 
 /// A question with the session's answer.
