@@ -75,7 +75,7 @@ fn main() -> ExitCode {
 }
 
 /// The share of reports about equal subjects with at least one false verdict, and whether it is within
-/// the 1 % that the family of claims promises, give or take three standard errors.
+/// what the family of claims promises, give or take three standard errors.
 fn false_alarms(reports: u64) -> bool {
     let claims = null_report::claims();
     let promised = drover_lab::claims::family::FALSE_ALARMS;
@@ -106,7 +106,11 @@ fn false_alarms(reports: u64) -> bool {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     for ((noise, rounds), (together, alone)) in std::iter::zip(kinds, &found) {
-        let remark = if *together > limit { "  above 1 %" } else { "" };
+        let remark = if *together > limit {
+            format!("  above {:.0} %", 100.0 * promised)
+        } else {
+            String::new()
+        };
         let (together, alone) = (100.0 * together, 100.0 * alone);
         println!("{:8} {rounds:>6} {together:>26.2} % {alone:>24.1} %{remark}", NOISES[noise].0);
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::claims::{self, Judgement, family};
+use crate::claims::{self, Judgement};
 use crate::journal::{self, Header, JournalError, Run, write_whole};
 use crate::model::{Cell, Mark, Sample};
 use crate::spec::{self, Experiment};
@@ -62,7 +62,7 @@ pub struct MeasuredExperiment {
     pub runs: Vec<Run>,
     /// The runs in which the lab itself failed and that were not made again. They say nothing about their cells.
     pub unmeasured: Vec<Run>,
-    /// The verdicts of the experiment's claims, in their order. Each is a verdict within the session's family.
+    /// The verdicts of the experiment's claims, in their order. They are one family.
     pub judgements: Vec<Judgement>,
 }
 
@@ -119,18 +119,16 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
-    /// Reads a session's folder and judges every claim; all claims are one family. Leaves out an experiment that has
-    /// not begun.
+    /// Reads a session's folder and judges every claim; those of an experiment are one family. Leaves out an experiment
+    /// that has not begun.
     ///
     /// # Errors
     /// [`JournalError::Io`] and [`JournalError::Invalid`], with the file.
     pub fn read(folder: &Path) -> Result<SessionRecord, JournalError> {
         let mut record = SessionRecord::unjudged(folder)?;
         for one in &mut record.measured {
-            one.judgements = judge(&one.experiment, &one.samples());
+            one.judgements = claims::judge_all(&one.experiment, &one.samples());
         }
-        let all = record.measured.iter_mut().flat_map(|one| &mut one.judgements);
-        family::judge(&mut all.collect::<Vec<_>>());
         Ok(record)
     }
 
@@ -152,15 +150,6 @@ impl SessionRecord {
         }
         Ok(SessionRecord { folder: folder.to_owned(), session, measured })
     }
-}
-
-/// Judges the claims of an experiment, each claim alone.
-fn judge(experiment: &Experiment, samples: &[Sample]) -> Vec<Judgement> {
-    let judged = experiment.claim.iter().filter_map(|claim| {
-        let better = experiment.metric(claim.effect.metric())?.better;
-        Some(claims::judge(claim, better, samples))
-    });
-    judged.collect()
 }
 
 /// Writes the request of a session.

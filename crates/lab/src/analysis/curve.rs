@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::FEWEST_ROUNDS;
 use super::censored::Bound;
 use super::max_t::MaxT;
 use super::ratio_of_means::RatioOfMeans;
 use super::student::{t_quantile, t_tail};
 use super::summary::{deviation, mean};
+use super::{FEWEST_COUNTED, FEWEST_ROUNDS};
 
 /// An estimate with the interval that covers the truth at this level of confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -76,6 +76,8 @@ enum Form {
     Extreme { members: Vec<Curve>, extreme: Extreme },
     /// A number without noise.
     Exact,
+    /// A number that was counted again and again, and its certainty: bounds nearer than `reach` are not certain.
+    Counted { half_range: f64, reach: f64 },
 }
 
 /// Which of several effects counts.
@@ -164,6 +166,21 @@ impl Curve {
         Curve { scale, centre: scaled, rounds: 0, form: Form::Exact, bound: Bound::Exact }
     }
 
+    /// A number that is counted anew in each round, each on this scale already. It is certain to be on one side of a
+    /// bound that is three times the difference of the rounds away; its interval goes from the least to the greatest.
+    ///
+    /// `None` of fewer than two rounds, or if a value is not finite.
+    pub fn counted(scaled: &[f64], scale: AverageScale) -> Option<Curve> {
+        if scaled.len() < FEWEST_COUNTED || !scaled.iter().all(|value| value.is_finite()) {
+            return None;
+        }
+        let low = scaled.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = scaled.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let form = Form::Counted { half_range: (high - low) / 2.0, reach: 3.0 * (high - low) };
+        let rounds = scaled.len();
+        Some(Curve { scale, centre: f64::midpoint(low, high), rounds, form, bound: Bound::Exact })
+    }
+
     /// The ratio of two means over rounds, on a logarithmic scale.
     pub(super) fn of_ratio(ratio: RatioOfMeans, rounds: usize) -> Curve {
         let centre = ratio.estimate().ln();
@@ -207,6 +224,15 @@ impl Curve {
         self.scale.from(self.centre)
     }
 
+    /// Whether the effect is counted ([`Curve::counted`]), so that it is certain or open, and never so by chance.
+    pub fn is_counted(&self) -> bool {
+        match &self.form {
+            Form::Counted { .. } => true,
+            Form::Extreme { members, .. } => members.iter().all(Curve::is_counted),
+            _ => false,
+        }
+    }
+
     /// The number of rounds behind it; 0 for a number without noise.
     pub fn rounds(&self) -> usize {
         self.rounds
@@ -220,7 +246,7 @@ impl Curve {
         match &self.form {
             Form::T { error, .. } => apart / (error * root),
             Form::Ratio(ratio) => ratio.t(bound) / root,
-            Form::Exact => apart / 0.0,
+            Form::Exact | Form::Counted { .. } => apart / 0.0,
             Form::Extreme { members, .. } => members
                 .iter()
                 .min_by(|a, b| {
@@ -295,6 +321,7 @@ impl Curve {
                 error * joint.quantile(level, *freedom)
             }
             Form::T { error, freedom, .. } => error * t_quantile((1.0 - level) / 2.0, *freedom),
+            Form::Counted { half_range, .. } => *half_range,
             _ => 0.0,
         }
     }
@@ -325,6 +352,8 @@ impl Curve {
         let certain = if distance >= 0.0 { 0.0 } else { 1.0 };
         match &self.form {
             Form::Exact => certain,
+            Form::Counted { reach, .. } if distance.abs() < *reach => 1.0,
+            Form::Counted { .. } => certain,
             Form::T { error, .. } if *error == 0.0 => certain,
             Form::T { error, freedom, joint: Some(joint) } if members == Members::Together => {
                 joint.tail(distance / error, *freedom)
@@ -382,6 +411,19 @@ mod tests {
         assert!((interval.low - 4.5159).abs() < 1e-4 && (interval.high - 7.4841).abs() < 1e-4);
         assert!((curve.p_above(interval.low) - 0.025).abs() < 1e-9);
         assert!((curve.p_below(interval.high) - 0.025).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_count_is_certain_three_differences_away_from_a_bound() {
+        let curve = Curve::counted(&[10.0, 10.2], AverageScale::Linear).unwrap();
+        assert_eq!((curve.p_above(9.49), curve.p_below(9.49)), (0.0, 1.0));
+        assert_eq!((curve.p_above(9.6), curve.p_below(9.6)), (1.0, 1.0));
+        assert_eq!((curve.p_above(10.71), curve.p_below(10.71)), (1.0, 0.0));
+        let interval = curve.interval(0.95);
+        assert!((interval.low - 10.0).abs() < 1e-12 && (interval.high - 10.2).abs() < 1e-12);
+        let same = Curve::counted(&[3.0, 3.0], AverageScale::Linear).unwrap();
+        assert_eq!((same.p_above(3.0), same.p_below(2.99)), (0.0, 1.0));
+        assert!(Curve::counted(&[3.0], AverageScale::Linear).is_none());
     }
 
     #[test]

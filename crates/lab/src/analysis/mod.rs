@@ -8,6 +8,7 @@
 //!
 //! | question | method | file |
 //! |---|---|---|
+//! | what does a count say, which hardly varies? | the range of its rounds | [`curve`] |
 //! | where is the median of some rounds? | order statistics | [`estimate::median`] |
 //! | by what factor do two subjects differ? | t on paired logarithms | [`estimate::paired`] |
 //! | by what factor do two sessions differ? | Welch's t on logarithms | [`estimate::independent`] |
@@ -40,3 +41,6 @@ pub use curve::{AverageScale, Curve, Extreme, Interval};
 /// Fewer rounds than this are not judged. The median of five has no 95 % interval at all
 /// (1 − 2·0.5⁵ = 93.75 %), and with six the t interval is still 2.57 standard errors wide on each side.
 pub const FEWEST_ROUNDS: usize = 6;
+
+/// Fewer rounds than this are not judged where values are counted and do not vary by chance.
+pub const FEWEST_COUNTED: usize = 2;

@@ -1,4 +1,7 @@
-//! The claims of one report are a family: the more claims a report has, the stronger the evidence that each needs.
+//! The claims of one experiment are a family: the more claims it has, the stronger the evidence that each needs.
+//!
+//! What is asked is one experiment's question, so that an experiment's verdicts stand or fall together. A report says how many of
+//! all its verdicts may be due to chance.
 
 use crate::analysis::decision::holm::holm;
 
@@ -6,18 +9,18 @@ use super::combine;
 use super::decide::Sizes;
 use super::{Judgement, OWN};
 
-/// The probability that any verdict of a report is wrong, if the values are nothing but noise.
-pub const FALSE_ALARMS: f64 = 0.01;
+/// The probability that any verdict of a family is wrong, if the values are nothing but noise.
+pub const FALSE_ALARMS: f64 = 0.05;
 
-/// Sets the verdict of every claim of a report, of all experiments together.
+/// Sets the verdict of every claim of a family. Counted effects are certain or open, and are not part of it.
 ///
 /// Holm's procedure over all claims that can be tested decides whether an effect lies in the claim's region. The side
 /// of the null value on which an effect outside the region lies is a second statement about the claim. Holm's sizes
 /// of that second statement would add up over claims, so it is tested at the family's rate divided by the number of
 /// claims. Effects of further subjects are shown with the sizes of their claim and decide nothing.
-pub fn judge(report: &mut [&mut Judgement]) {
+pub fn judge(family: &mut [&mut Judgement]) {
     let mut tested: Vec<&mut Judgement> =
-        report.iter_mut().filter(|one| one.p.is_some()).map(|one| &mut **one).collect();
+        family.iter_mut().filter(|one| one.p.is_some()).map(|one| &mut **one).collect();
     let p: Vec<f64> = tested.iter().map(|one| one.p.unwrap_or(1.0)).collect();
     let each = FALSE_ALARMS / p.len().max(1) as f64;
     for (one, held) in std::iter::zip(&mut tested, holm(&p, FALSE_ALARMS)) {

@@ -2,8 +2,8 @@
 //! claim.
 //!
 //! A claim is judged by one or several effects ([`EffectRow`]): one for each combination of a subject, a subject that it is
-//! compared with, and a group of cells. The shown interval has 95 %. The verdict takes into account that a report
-//! judges many claims ([`family`]). The verdict that a claim would have alone is kept too.
+//! compared with, and a group of cells. The shown interval has 95 %. The verdict takes into account that an
+//! experiment has many claims ([`family`]). The verdict that a claim would have alone is kept too.
 
 mod combine;
 mod decide;
@@ -23,6 +23,7 @@ mod verdict;
 use serde::Serialize;
 
 use crate::model::Sample;
+use crate::spec::Experiment;
 use crate::spec::claim::{Claim, Which};
 use crate::spec::metric::Better;
 
@@ -35,7 +36,7 @@ pub use runs::{LevelByFactor, RunCounts};
 pub use verdict::{Reason, Size, Verdict};
 
 use rows::Rows;
-use runs::Runs;
+use runs::{Certainty, Runs};
 
 /// The sizes of the tests of a claim alone: intervals have 95 %.
 pub const OWN: Sizes = Sizes::all(0.05);
@@ -45,13 +46,14 @@ pub const OWN: Sizes = Sizes::all(0.05);
 pub struct Judgement {
     /// The claim's letter.
     pub claim: String,
-    /// The verdict as one of the claims of a report. [`family::judge`] sets it; before, it equals `alone`.
+    /// The verdict as one of the claims of an experiment. [`family::judge`] sets it; before, it equals `alone`.
     pub verdict: Verdict,
     /// The verdict with tests of 5 %, as if the claim were the only one.
     pub alone: Verdict,
-    /// The two-sided p-value of the decision for or against the claim; `None`: it cannot be tested.
+    /// The two-sided p-value of the decision for or against the claim; `None`: it cannot be tested, or it is counted and
+    /// its verdict is never due to chance.
     pub p: Option<f64>,
-    /// The p-value adjusted for the number of claims in the report.
+    /// The p-value adjusted for the number of claims in the experiment.
     pub adjusted_p: Option<f64>,
     /// The two-sided size of the tests behind `verdict`.
     pub size: f64,
@@ -66,12 +68,34 @@ pub struct Judgement {
 /// Judges the claim by the samples of its experiment. `better` says whether higher or lower values of the claim's
 /// metric are better.
 pub fn judge(claim: &Claim, better: Better, samples: &[Sample]) -> Judgement {
-    judge_with(claim, better, samples, false)
+    judge_with(claim, better, samples, Certainty::Sampled, Vec::new())
 }
 
-fn judge_with(claim: &Claim, better: Better, samples: &[Sample], is_exact: bool) -> Judgement {
-    let runs = Runs::of(claim, better, samples);
-    let source = Rows { claim, runs, better, is_exact };
+/// Judges the claims of an experiment, as one [`family`].
+pub fn judge_all(experiment: &Experiment, samples: &[Sample]) -> Vec<Judgement> {
+    let judged = experiment.claim.iter().filter_map(|claim| {
+        let metric = claim.effect.metric();
+        let certainty = match experiment.counted.get(metric) {
+            Some(&tolerance) => Certainty::Counted { tolerance },
+            None => Certainty::Sampled,
+        };
+        let better = experiment.metric(metric)?.better;
+        Some(judge_with(claim, better, samples, certainty, experiment.case_factors()))
+    });
+    let mut judged: Vec<Judgement> = judged.collect();
+    family::judge(&mut judged.iter_mut().collect::<Vec<_>>());
+    judged
+}
+
+fn judge_with(
+    claim: &Claim,
+    better: Better,
+    samples: &[Sample],
+    certainty: Certainty,
+    of_cases: Vec<&str>,
+) -> Judgement {
+    let runs = Runs::of(claim, better, samples, certainty, of_cases);
+    let source = Rows { claim, runs, better, certainty };
     let rows = source.of(&claim.effect);
     let also = claim.also.iter().flat_map(|subject| source.of(&claim.effect.of_subject(subject)));
     let also = also.collect();

@@ -6,6 +6,7 @@ use crate::spec::claim::{Claim, Levels, PublishedValue};
 use crate::spec::metric::Better;
 
 use super::decide::{Criterion, Sizes};
+use super::runs::Certainty;
 use super::verdict::Verdict;
 use super::{Judgement, judge_with};
 use crate::analysis::{AverageScale, Curve};
@@ -38,7 +39,7 @@ pub fn verdict(claim: &Claim, better: Better, rows: &[PublishedValue]) -> Option
 /// The judgement of the published numbers, with its effects.
 pub fn judge(claim: &Claim, better: Better, rows: &[PublishedValue]) -> Judgement {
     let samples: Vec<Sample> = rows.iter().map(|row| sample(claim, row)).collect();
-    judge_with(claim, better, &samples, true)
+    judge_with(claim, better, &samples, Certainty::Published, Vec::new())
 }
 
 /// A published value as a sample of one round. A level that the row does not give is the level of the claim's

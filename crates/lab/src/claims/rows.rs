@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::analysis::estimate::best::best;
 use crate::analysis::estimate::simultaneous::{DRAWS, simultaneous};
 use crate::analysis::estimate::spread;
-use crate::analysis::{AverageScale, Bound, Curve, Extreme, FEWEST_ROUNDS, Interval};
+use crate::analysis::{AverageScale, Bound, Curve, Extreme, Interval};
 use crate::model::{Level, Mark};
 use crate::spec::claim::{Claim, Effect, Side, Which};
 use crate::spec::metric::Better;
@@ -16,7 +16,7 @@ use crate::spec::metric::Better;
 use super::decide::{Criterion, Sizes};
 use super::effects::{self, Joined, Member, SubjectStatistics};
 use super::rounds::Rounds;
-use super::runs::{LevelByFactor, RunCounts, Runs, common};
+use super::runs::{Certainty, LevelByFactor, RunCounts, Runs, common};
 use super::verdict::{Reason, Verdict};
 
 /// With more effects than this that are judged together, Bonferroni's bound replaces a simulation.
@@ -59,6 +59,7 @@ impl EffectRow {
     /// `None` if the samples allow no test.
     pub(super) fn p(&self) -> Option<(f64, f64)> {
         match &self.basis {
+            Basis::Effect { curve, .. } if curve.is_counted() => None,
             Basis::Effect { curve, criterion, .. } => {
                 let (outside, inside) = criterion.p(curve);
                 // Where some runs failed, the other runs do not show that a claim holds.
@@ -79,6 +80,7 @@ impl EffectRow {
                 Verdict::NotTestable(failed(&self.tally))
             }
             Some(verdict) => verdict,
+            None if curve.is_counted() && !is_bounded => Verdict::NotTestable(Reason::NearEnd),
             None if is_bounded => Verdict::NotTestable(limit(&self.tally)),
             None => criterion.too_noisy(curve, sizes),
         }
@@ -99,7 +101,7 @@ fn limit(tally: &RunCounts) -> Reason {
 }
 
 /// Why there are too few rounds.
-pub(crate) fn too_few(tally: &RunCounts, rounds: usize) -> Verdict {
+pub(crate) fn too_few(tally: &RunCounts, rounds: usize, needed: usize) -> Verdict {
     if let Some(reason) = &tally.unavailable {
         return Verdict::NotTestable(Reason::Unavailable(reason.clone()));
     }
@@ -110,8 +112,10 @@ pub(crate) fn too_few(tally: &RunCounts, rounds: usize) -> Verdict {
     let most: Option<(&Mark, &usize)> = tally.left_out.iter().max_by_key(|(_, runs)| **runs);
     Verdict::NotTestable(match most {
         _ if tally.failed > 0 => failed(tally),
-        Some((mark, runs)) => Reason::Unusable { mark: *mark, runs: *runs, of: tally.runs, rounds },
-        None => Reason::TooFewRounds { rounds },
+        Some((mark, runs)) => {
+            Reason::Unusable { mark: *mark, runs: *runs, of: tally.runs, rounds, needed }
+        }
+        None => Reason::TooFewRounds { rounds, needed },
     })
 }
 
@@ -133,8 +137,8 @@ pub(super) struct Rows<'a> {
     pub(super) claim: &'a Claim,
     pub(super) runs: Runs<'a>,
     pub(super) better: Better,
-    /// Whether the samples are a document's numbers: one round without noise.
-    pub(super) is_exact: bool,
+    /// How the values of rounds are to be read.
+    pub(super) certainty: Certainty,
 }
 
 impl Rows<'_> {
@@ -250,7 +254,7 @@ impl Rows<'_> {
     /// keep their rounds.
     fn together(&self, drafts: Vec<Draft>, scale: AverageScale) -> Vec<EffectRow> {
         let rounds_of = |draft: &Draft| draft.pairs.first().and_then(|row| row.first()).cloned();
-        let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
+        let fewest = self.certainty.fewest_rounds();
         let has_enough = |draft: &Draft| rounds_of(draft).is_some_and(|r| r.len() >= fewest);
         let (judged, others): (Vec<Draft>, Vec<Draft>) = drafts.into_iter().partition(has_enough);
         let numbers: Vec<Rounds> = judged.iter().filter_map(rounds_of).collect();
@@ -280,7 +284,7 @@ impl Rows<'_> {
         }
         let is_bounded =
             rounds.iter().any(|round| flat.iter().any(|one| one[round].1 != Bound::Exact));
-        if let (Effect::Spread(spread), false) = (effect, self.is_exact) {
+        if let (Effect::Spread(spread), false) = (effect, self.certainty == Certainty::Published) {
             return self.spread(draft, spread, scale);
         }
         let Ok(mut curves) = self.curves(&flat, &rounds, scale) else {
@@ -338,16 +342,20 @@ impl Rows<'_> {
         rounds: &[u32],
         scale: AverageScale,
     ) -> Result<Vec<Curve>, ()> {
-        let fewest = if self.is_exact { 1 } else { FEWEST_ROUNDS };
+        let fewest = self.certainty.fewest_rounds();
         if numbers.is_empty() || rounds.len() < fewest {
             return Err(());
         }
         let values = |one: &Rounds| rounds.iter().map(|round| one[round].0).collect::<Vec<f64>>();
         let bound = |one: &Rounds| rounds.iter().map(|round| one[round].1).collect::<Bound>();
         let all: Vec<Vec<f64>> = numbers.iter().map(values).collect();
-        let curves = match self.is_exact {
-            true => all.iter().map(|one| Curve::exact_scaled(one[0], scale)).collect(),
-            false => {
+        let counted = |one: &Vec<f64>| Curve::counted(one, scale);
+        let curves = match self.certainty {
+            Certainty::Published => {
+                all.iter().map(|one| Curve::exact_scaled(one[0], scale)).collect()
+            }
+            Certainty::Counted { .. } => all.iter().map(counted).collect::<Option<_>>().ok_or(())?,
+            Certainty::Sampled => {
                 let draws = if all.len() <= MOST_SIMULATED { DRAWS } else { 0 };
                 simultaneous(&all, scale, draws).ok_or(())?
             }
@@ -371,20 +379,22 @@ impl Rows<'_> {
     fn with(&self, draft: Draft, curve: Curve, scale: AverageScale, is_bounded: bool) -> EffectRow {
         let criterion = self.criterion(scale, curve.bound());
         let basis = Basis::Effect { curve: curve.clone(), criterion, is_bounded };
-        let basis = match draft.fails {
-            true => Basis::Nothing(fails(&draft.tally)),
-            false => basis,
+        let basis = match draft.tally.disagreeing {
+            _ if draft.fails => Basis::Nothing(fails(&draft.tally)),
+            0 => basis,
+            cells => Basis::Nothing(Verdict::NotTestable(Reason::Disagreeing { cells })),
         };
         let rounds = curve.rounds();
         finish(draft, basis, Some(&curve), rounds)
     }
 
     fn without(&self, draft: Draft, rounds: usize) -> EffectRow {
-        let is_complete = rounds >= FEWEST_ROUNDS || (self.is_exact && rounds > 0);
+        let needed = self.certainty.fewest_rounds();
+        let is_complete = rounds >= needed;
         let verdict = match draft.fails {
             true => fails(&draft.tally),
             false if is_complete => Verdict::NotTestable(Reason::NoNumber),
-            false => too_few(&draft.tally, rounds),
+            false => too_few(&draft.tally, rounds, needed),
         };
         finish(draft, Basis::Nothing(verdict), None, rounds)
     }

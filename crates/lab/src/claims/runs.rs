@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::analysis::Bound;
+use crate::analysis::{Bound, FEWEST_COUNTED, FEWEST_ROUNDS};
 use crate::model::{Level, Mark, Sample};
 use crate::spec::claim::Claim;
+use crate::spec::factor::CASE;
 use crate::spec::metric::Better;
 
 use super::nature::{self, Use};
@@ -22,6 +23,31 @@ pub(super) struct Runs<'a> {
     metric: &'a str,
     better: Better,
     used: Use,
+    certainty: Certainty,
+    /// The factors that an experiment's cases set.
+    of_cases: Vec<&'a str>,
+}
+
+/// How the values of rounds are to be read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Certainty {
+    /// Each round is a sample, with noise.
+    Sampled,
+    /// Each round counts the same, within this tolerance.
+    Counted { tolerance: f64 },
+    /// There is one round, of a document, and it has no noise.
+    Published,
+}
+
+impl Certainty {
+    /// Fewer rounds are not judged.
+    pub(super) fn fewest_rounds(self) -> usize {
+        match self {
+            Certainty::Sampled => FEWEST_ROUNDS,
+            Certainty::Counted { .. } => FEWEST_COUNTED,
+            Certainty::Published => 1,
+        }
+    }
 }
 
 /// The runs of one subject under the same levels.
@@ -52,6 +78,8 @@ pub struct RunCounts {
     pub left_out: BTreeMap<Mark, usize>,
     /// The runs with each mark.
     pub marks: BTreeMap<Mark, usize>,
+    /// The cells of a counted metric whose rounds differ by more than the metric's tolerance.
+    pub disagreeing: usize,
 }
 
 impl RunCounts {
@@ -59,6 +87,7 @@ impl RunCounts {
     pub(crate) fn add(&mut self, other: &RunCounts) {
         self.runs += other.runs;
         self.failed += other.failed;
+        self.disagreeing += other.disagreeing;
         self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
         self.unavailable = self.unavailable.take().or_else(|| other.unavailable.clone());
         for (counts, others) in [
@@ -121,10 +150,16 @@ impl CellRuns {
 
 impl<'a> Runs<'a> {
     /// The runs that the claim covers.
-    pub(super) fn of(claim: &'a Claim, better: Better, samples: &'a [Sample]) -> Runs<'a> {
+    pub(super) fn of(
+        claim: &'a Claim,
+        better: Better,
+        samples: &'a [Sample],
+        certainty: Certainty,
+        of_cases: Vec<&'a str>,
+    ) -> Runs<'a> {
         let samples = samples.iter().filter(|sample| claim.covers(&sample.cell)).collect();
         let (metric, used) = (claim.effect.metric(), Use::by(&claim.effect));
-        Runs { samples, metric, better, used }
+        Runs { samples, metric, better, used, certainty, of_cases }
     }
 
     /// Every combination of levels at which any of the subjects was measured, in ascending order, without the level
@@ -133,12 +168,23 @@ impl<'a> Runs<'a> {
         let mut groups: Vec<LevelByFactor> = Vec::new();
         for sample in self.samples.iter().filter(|s| subjects.contains(&s.cell.subject)) {
             let levels = &sample.cell.levels;
-            if !groups.iter().any(|group| is_of_group(levels, group, over)) {
-                groups.push(without(levels, over));
+            let group = self.group(levels, over);
+            if !groups.contains(&group) {
+                groups.push(group);
             }
         }
         groups.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
         groups
+    }
+
+    /// The levels that a cell has in common with those at other levels of the factor `over`. Cells of other cases have other
+    /// levels of the factors that cases set.
+    fn group(&self, levels: &LevelByFactor, over: Option<&str>) -> LevelByFactor {
+        let is_own = |factor: &str| {
+            over != Some(factor) && !(over == Some(CASE) && self.of_cases.contains(&factor))
+        };
+        let kept = levels.iter().filter(|(factor, _)| is_own(factor));
+        kept.map(|(factor, level)| (factor.clone(), level.clone())).collect()
     }
 
     /// The subject's cells in a group, in ascending order of the level of `over`.
@@ -151,7 +197,7 @@ impl<'a> Runs<'a> {
         let mut cells: Vec<CellRuns> = Vec::new();
         for sample in &self.samples {
             let levels = &sample.cell.levels;
-            if sample.cell.subject != subject || !is_of_group(levels, group, over) {
+            if sample.cell.subject != subject || self.group(levels, over) != *group {
                 continue;
             }
             let level = over.and_then(|over| levels.get(over));
@@ -162,21 +208,22 @@ impl<'a> Runs<'a> {
             });
             cells[at].add(sample, self.metric, self.better, self.used);
         }
+        if let Certainty::Counted { tolerance } = self.certainty {
+            for cell in &mut cells {
+                cell.tally.disagreeing = usize::from(!agree(&cell.rounds, tolerance));
+            }
+        }
         cells.sort_by(|a, b| a.level.partial_cmp(&b.level).unwrap_or(Ordering::Equal));
         cells
     }
 }
 
-/// Whether the levels are those of the group, whatever the level of the factor `over`.
-fn is_of_group(levels: &LevelByFactor, group: &LevelByFactor, over: Option<&str>) -> bool {
-    let beside = usize::from(over.is_some_and(|over| levels.contains_key(over)));
-    levels.len() == group.len() + beside
-        && group.iter().all(|(factor, level)| levels.get(factor) == Some(level))
-}
-
-fn without(levels: &LevelByFactor, over: Option<&str>) -> LevelByFactor {
-    let kept = levels.iter().filter(|(factor, _)| Some(factor.as_str()) != over);
-    kept.map(|(factor, level)| (factor.clone(), level.clone())).collect()
+/// Whether no round of a counted metric differs from another by more than a tolerance.
+fn agree(rounds: &Rounds, tolerance: f64) -> bool {
+    let values = || rounds.values().map(|(value, _)| *value);
+    let (least, greatest) =
+        (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    greatest - least <= tolerance * least.abs().max(greatest.abs())
 }
 
 /// The rounds that all series have.

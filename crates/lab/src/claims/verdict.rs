@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::analysis::FEWEST_ROUNDS;
 use crate::model::Mark;
 
 /// The verdict on a claim.
@@ -91,6 +90,8 @@ pub enum Reason {
     TooFewRounds {
         /// The rounds with every value that the effect needs.
         rounds: usize,
+        /// The fewest that are judged.
+        needed: usize,
     },
     /// Too few runs are left without those that have this mark.
     Unusable {
@@ -102,7 +103,16 @@ pub enum Reason {
         of: usize,
         /// The rounds that are complete without the runs with the mark.
         rounds: usize,
+        /// The fewest that are judged.
+        needed: usize,
     },
+    /// A counted metric differs between the rounds of these cells by more than its tolerance.
+    Disagreeing {
+        /// The cells.
+        cells: usize,
+    },
+    /// A counted effect is nearer to an end of the claim's region than three times the difference of its rounds.
+    NearEnd,
     /// A value has no logarithm, or the values do not vary where the effect is their variation.
     NoNumber,
 }
@@ -169,15 +179,23 @@ impl fmt::Display for Reason {
                 write!(f, "{runs} of {of} runs failed: {reason}")
             }
             Reason::Unavailable(reason) => f.write_str(reason),
-            Reason::TooFewRounds { rounds } => {
-                write!(f, "{}, {FEWEST_ROUNDS} are needed", complete_rounds(*rounds))
+            Reason::TooFewRounds { rounds, needed } => {
+                write!(f, "{}, {needed} are needed", complete_rounds(*rounds))
             }
-            Reason::Unusable { mark, runs, of, rounds } => {
+            Reason::Unusable { mark, runs, of, rounds, needed } => {
                 write!(f, "{} in {runs} of {of} runs, which do not count: ", mark_words(*mark))?;
                 let are = if *rounds == 1 { "is" } else { "are" };
                 let left = complete_rounds(*rounds);
-                write!(f, "{left} {are} left, {FEWEST_ROUNDS} are needed")
+                write!(f, "{left} {are} left, {needed} are needed")
             }
+            Reason::Disagreeing { cells } => {
+                let cells =
+                    if *cells == 1 { "a cell".to_owned() } else { format!("{cells} cells") };
+                write!(f, "the rounds of {cells} do not agree, though they count the same")
+            }
+            Reason::NearEnd => f.write_str(
+                "the rounds differ too much to say on which side of an end of the region it is",
+            ),
             Reason::NoNumber => f.write_str("the values have no logarithm, or do not vary"),
         }
     }
@@ -245,11 +263,11 @@ mod tests {
                  of 6 runs, so that values are bounds, and not on the side that decides",
             ),
             (
-                Verdict::NotTestable(Reason::TooFewRounds { rounds: 3 }),
+                Verdict::NotTestable(Reason::TooFewRounds { rounds: 3, needed: 6 }),
                 "not testable: 3 complete rounds, 6 are needed",
             ),
             (
-                Verdict::NotTestable(Reason::TooFewRounds { rounds: 1 }),
+                Verdict::NotTestable(Reason::TooFewRounds { rounds: 1, needed: 6 }),
                 "not testable: 1 complete round, 6 are needed",
             ),
             (Verdict::Holds, "holds"),

@@ -3,7 +3,8 @@
 //!
 //! Runs count, and values are bounds, by the rule of claims and medians. Sessions have no round in common, so
 //! that each ratio is one of independent samples ([`crate::analysis::estimate::independent`]); all ratios are one
-//! family, as the claims of a report are ([`crate::claims::family`]).
+//! family, as the claims of an experiment are ([`crate::claims::family`]), but of all metrics and with less error: a
+//! comparison may be made after each change.
 
 mod condition;
 pub mod history;
@@ -18,7 +19,6 @@ use serde::Serialize;
 
 use crate::analysis::decision::holm::holm;
 use crate::claims::RATIO_MARGIN;
-use crate::claims::family::FALSE_ALARMS;
 use crate::model::{Cell, Mark, Sample};
 use crate::path_text::escaped;
 use crate::record::{MeasuredExperiment, SessionRecord};
@@ -31,6 +31,9 @@ pub use table::table;
 
 /// The version of the data.
 pub const SCHEMA: &str = "drover.compare/1";
+
+/// The probability that noise alone makes any ratio of all sessions better or worse.
+pub const FALSE_ALARMS: f64 = 0.01;
 
 /// Sessions, each compared with the same one.
 #[derive(Clone, Debug, Serialize)]

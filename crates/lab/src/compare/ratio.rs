@@ -249,9 +249,9 @@ pub(super) fn lack(runs: &CellRuns) -> Option<Reason> {
     if rounds >= FEWEST_ROUNDS && !runs.tally.fails() {
         return None;
     }
-    Some(match too_few(&runs.tally, rounds) {
+    Some(match too_few(&runs.tally, rounds, FEWEST_ROUNDS) {
         Verdict::NotTestable(reason) => reason,
-        _ => Reason::TooFewRounds { rounds },
+        _ => Reason::TooFewRounds { rounds, needed: FEWEST_ROUNDS },
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::calibrate::{
     Calibration, Found, MetricNoise, SCHEMA as CALIBRATION, SlowedServer, Smallest,
 };
-use crate::claims::{self, family};
+use crate::claims;
 use crate::journal::{Environment, Header, Run, SCHEMA as JOURNAL};
 use crate::model::{Cell, Level, Sample};
 use crate::plan::{Plan, PlannedCell};
@@ -113,15 +113,8 @@ impl Builder {
     /// The record, judged as one report.
     pub(crate) fn judged(mut self) -> SessionRecord {
         for one in &mut self.record.measured {
-            let samples = one.samples();
-            let judge = |claim: &crate::spec::claim::Claim| {
-                let better = one.experiment.metric(claim.effect.metric())?.better;
-                Some(claims::judge(claim, better, &samples))
-            };
-            one.judgements = one.experiment.claim.iter().filter_map(judge).collect();
+            one.judgements = claims::judge_all(&one.experiment, &one.samples());
         }
-        let all = self.record.measured.iter_mut().flat_map(|one| &mut one.judgements);
-        family::judge(&mut all.collect::<Vec<_>>());
         self.record
     }
 }

@@ -89,6 +89,12 @@ pub struct Experiment {
     /// Metrics that this experiment defines, by name.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub metric: IndexMap<String, Metric>,
+    /// Metrics that are counted and do not vary by chance, such as instructions of an emulated machine, by name; each
+    /// with its tolerance. A claim about such a metric is judged from two rounds on, if the rounds of each cell agree
+    /// within the tolerance (`0.01`: 1 %), and the effect is at least three times the difference of its rounds away
+    /// from the ends of the claim's region.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counted: BTreeMap<String, f64>,
     /// The claims that are judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claim: Vec<Claim>,

@@ -20,7 +20,7 @@ use crate::analysis::Interval;
 use crate::analysis::decision::change_points::{self, FEWEST_VALUES};
 use crate::analysis::decision::holm::holm;
 use crate::analysis::summary::{geometric_mean, logs};
-use crate::claims::family::FALSE_ALARMS;
+use crate::compare::FALSE_ALARMS;
 use crate::digits::ratio_words;
 use crate::model::Cell;
 use crate::report::model::experiment::MetricReport;

@@ -28,7 +28,7 @@ pub(super) fn render(report: &Report) -> Markup {
                     "Medians in tables and figures have order-statistic intervals of at least 95 %."
                 }
                 li {
-                    "Verdicts are those of a family: the probability that any of them is wrong by noise alone is "
+                    "The verdicts of an experiment are those of a family: the probability that any of them is wrong by noise alone is "
                     (number(100.0 * FALSE_ALARMS)) " % (Holm). The shown interval is each effect's own, of "
                     "95 %, so that a verdict may stay open although its interval does not reach the bound."
                 }

@@ -30,6 +30,7 @@ pub(super) fn check(root: &Node) -> Vec<Fault> {
     check.subjects();
     check.loads();
     check.metrics();
+    check.counted();
     check.claims();
     check.figures();
     check.presets();
@@ -408,6 +409,22 @@ impl<'a> Check<'a> {
             if metric::built_in(name).is_some() {
                 let message = format!("the metric '{name}' is built in; call this one otherwise");
                 self.fault(&entry.key, message);
+            }
+        }
+    }
+
+    /// Checks which metrics are counted, and their tolerances.
+    fn counted(&mut self) {
+        let known = self.metric_names();
+        for (name, entry) in self.root.get("counted").into_iter().flat_map(Node::entries) {
+            if !known.contains(&name.as_str()) {
+                let suggestion = suggestion(name, known.iter().copied());
+                self.fault(&entry.key, format!("no metric is called '{name}'{suggestion}"));
+            }
+            if entry.node.number().is_some_and(|tolerance| !(0.0..1.0).contains(&tolerance)) {
+                let message =
+                    "a tolerance is a share, 0 or more and less than 1; 0.01 stands for 1 %";
+                self.fault(&entry.node.place, message.to_owned());
             }
         }
     }
