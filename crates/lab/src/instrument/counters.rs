@@ -20,18 +20,75 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the lab looks whether the server has written the file.
 const LOOK: Duration = Duration::from_micros(200);
 
-/// Reads how often the server's queue of events has overflowed.
+/// Reads what the server has counted: for each request, and overflows of its queue of events.
 #[derive(Debug)]
-pub struct OverflowCounters {
+pub struct ServerCounters {
     file: PathBuf,
-    before: u64,
+    before: Counts,
 }
 
-impl OverflowCounters {
+/// What the server has counted until now.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    requests: u64,
+    overflows: u64,
+    /// Metrics that are counts for each request, in the order of [`PER_RESPONSE`].
+    others: [u64; PER_RESPONSE.len()],
+}
+
+/// Metrics that are counts for each request, with the name of the counter.
+const PER_RESPONSE: [(&str, &str); 4] = [
+    ("events-per-response", "events"),
+    ("wait-calls-per-response", "dispatch_waits"),
+    ("sleeps-per-response", SLEEPS),
+    ("lost-accepts-per-response", "accepts_lost"),
+];
+
+/// The counter of voluntary context switches, which each worker has, and all together have not.
+const SLEEPS: &str = "waits";
+
+impl Counts {
+    /// A file without a number has not counted none: it is of another program or version.
+    fn read(counters: &Value) -> Result<Counts, Failure> {
+        let lacks =
+            |what: &str| Failure::not_measured(format!("the server's counters have no {what}"));
+        let number = |name: &str| {
+            counters["all"][name].as_u64().ok_or_else(|| lacks(&format!("/all/{name}")))
+        };
+        // Of each worker alone, since the threads of a worker that has ended are counted otherwise.
+        let of_workers = |name: &str| {
+            let workers = counters["workers"].as_array();
+            let counts = workers.into_iter().flatten().map(|worker| worker[name].as_u64());
+            counts.sum::<Option<u64>>().ok_or_else(|| lacks(&format!("/workers/{name}")))
+        };
+        let mut others = [0; PER_RESPONSE.len()];
+        for (count, (_, name)) in others.iter_mut().zip(PER_RESPONSE) {
+            *count = if name == SLEEPS { of_workers(name)? } else { number(name)? };
+        }
+        Ok(Counts { requests: number("requests")?, overflows: number("overflows")?, others })
+    }
+
+    /// What was counted since `before`, in so many seconds.
+    fn since(&self, before: &Counts, seconds: f64) -> Readings {
+        let mut readings = Readings::default();
+        let overflows = self.overflows.saturating_sub(before.overflows);
+        readings.set("overflows", overflows as f64 / seconds);
+        let requests = self.requests.saturating_sub(before.requests);
+        if requests > 0 {
+            for (at, (metric, _)) in PER_RESPONSE.iter().enumerate() {
+                let count = self.others[at].saturating_sub(before.others[at]);
+                readings.set(metric, count as f64 / requests as f64);
+            }
+        }
+        readings
+    }
+}
+
+impl ServerCounters {
     /// The counters of a server that was told to write them to `file`.
     #[must_use]
-    pub fn of(file: PathBuf) -> OverflowCounters {
-        OverflowCounters { file, before: 0 }
+    pub fn of(file: PathBuf) -> ServerCounters {
+        ServerCounters { file, before: Counts::default() }
     }
 
     fn read(&self, subject: &mut Running) -> Result<Value, Failure> {
@@ -62,30 +119,22 @@ impl OverflowCounters {
     }
 }
 
-impl Instrument for OverflowCounters {
+impl Instrument for ServerCounters {
     fn name(&self) -> &'static str {
         "counters"
     }
 
     fn begin(&mut self, subject: &mut Running) -> Result<(), Failure> {
-        self.before = overflows(&self.read(subject)?)?;
+        self.before = Counts::read(&self.read(subject)?)?;
         Ok(())
     }
 
     fn end(&mut self, subject: &mut Running, seconds: f64) -> Result<Readings, Failure> {
         let counters = self.read(subject)?;
-        let mut readings = Readings::default();
-        let count = overflows(&counters)?.saturating_sub(self.before);
-        readings.set("overflows", count as f64 / seconds);
+        let mut readings = Counts::read(&counters)?.since(&self.before, seconds);
         readings.notes = counters;
         Ok(readings)
     }
-}
-
-/// The number of overflows. A file without it has not counted none: it is of another program or version.
-fn overflows(counters: &Value) -> Result<u64, Failure> {
-    let number = counters.pointer("/all/overflows").and_then(Value::as_u64);
-    number.ok_or_else(|| Failure::not_measured("the server's counters have no /all/overflows"))
 }
 
 /// Removes the counters of an earlier reading, so that a file means new counters.
@@ -134,12 +183,36 @@ mod tests {
 
     use super::*;
 
+    /// The counters of a server after so many requests, with so many events.
+    fn counters(requests: u64, events: u64) -> Value {
+        json!({ "all": {
+            "requests": requests, "overflows": 3, "events": events, "dispatch_waits": requests,
+            "accepts_lost": 7,
+        }, "workers": [{ "waits": requests }, { "waits": requests }] })
+    }
+
     #[test]
-    fn counters_without_the_number_are_not_zero() {
-        assert_eq!(overflows(&json!({ "all": { "overflows": 3 } })), Ok(3));
-        for other in [json!({}), json!({ "all": { "overflows": "3" } })] {
-            assert!(matches!(overflows(&other), Err(Failure::NotMeasured(_))), "{other}");
+    fn counters_without_a_number_are_not_zero() {
+        assert_eq!(Counts::read(&counters(9, 1)).unwrap().overflows, 3);
+        let mut text = counters(9, 1);
+        text["all"]["overflows"] = json!("3");
+        for other in [json!({}), text] {
+            assert!(matches!(Counts::read(&other), Err(Failure::NotMeasured(_))), "{other}");
         }
+    }
+
+    #[test]
+    fn counts_are_those_of_the_window_for_each_request() {
+        let [before, after] =
+            [counters(100, 50), counters(300, 450)].map(|it| Counts::read(&it).unwrap());
+        let readings = after.since(&before, 2.0);
+        assert_eq!(readings.values["events-per-response"], 2.0);
+        assert_eq!(readings.values["wait-calls-per-response"], 1.0);
+        assert_eq!(readings.values["sleeps-per-response"], 2.0);
+        assert_eq!(readings.values["lost-accepts-per-response"], 0.0);
+        assert_eq!(readings.values["overflows"], 0.0);
+        let nothing = before.since(&before, 2.0).values;
+        assert_eq!(nothing.keys().collect::<Vec<_>>(), ["overflows"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::Session;
 use super::metrics::{Inputs, derive, own};
 use crate::drive::{self, CommandLoad, Driven, HttpLoad, LoadDriver, Moment, Target, Warm, Window};
 use crate::failure::Failure;
-use crate::instrument::counters::{self, OverflowCounters};
+use crate::instrument::counters::{self, ServerCounters};
 use crate::instrument::cpu::Cpu;
 use crate::instrument::disk::DiskCounters;
 use crate::instrument::idle::Idle;
@@ -290,7 +290,7 @@ impl One<'_, '_> {
         }
         let is_own_server = matches!(self.subject.kind(), Some(SubjectKind::Serve(_)));
         if is_own_server && self.kinds.contains(&InstrumentName::Counters) {
-            all.push(Box::new(OverflowCounters::of(self.scene.counters.to_path_buf())));
+            all.push(Box::new(ServerCounters::of(self.scene.counters.to_path_buf())));
         }
         let is_modelled = |(_, pool): &(String, PoolSpec)| {
             matches!(pool.disk(self.scene.levels), Ok(spec::pool::PoolDisk::Model))

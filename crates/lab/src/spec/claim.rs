@@ -24,6 +24,10 @@ pub struct Claim {
     /// Where the document makes the statement: the section, table or figure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The claim of a built-in experiment that this one judges by another instrument: `"dispatch-overhead/c1"`. The
+    /// report shows both verdicts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judges: Option<String>,
     /// The number that decides whether the claim holds.
     pub effect: Effect,
     /// The cells that the effect is computed from: for each factor, a level or a list of levels. A factor that

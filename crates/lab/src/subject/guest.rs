@@ -16,9 +16,19 @@ use crate::spec::subject::LimitSettings;
 /// How long the command may take: longer than the guest may say nothing (two minutes).
 const TIMEOUT: Duration = Duration::from_secs(150);
 
-/// The metrics of a cell that are the same in a guest whose clock counts instructions: shares, and rates per second of that clock.
-/// Others have units of time, which that clock has not.
-const WITHOUT_TIME: [&str; 4] = ["cpu-percent", "error-percent", "hung-percent", "response-rate"];
+/// The metrics of a cell that are the same in a guest whose clock counts instructions: shares, counts, and rates per second of that
+/// clock. Others have units of time, which that clock has not.
+const WITHOUT_TIME: [&str; 9] = [
+    "cpu-percent",
+    "error-percent",
+    "events-per-response",
+    "hung-percent",
+    "lost-accepts-per-response",
+    "overflows",
+    "response-rate",
+    "sleeps-per-response",
+    "wait-calls-per-response",
+];
 
 /// A command that measures in the guest, and prints one line of JSON.
 #[derive(Debug)]

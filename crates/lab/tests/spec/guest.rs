@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use drover_lab::spec::claim::By;
 use drover_lab::spec::setting::{fill, level_of};
-use drover_lab::spec::{self, Experiment};
+use drover_lab::spec::{self, Experiment, built_in};
 
 /// The experiments, by the names of their files.
 fn all() -> Vec<(String, Experiment)> {
@@ -23,7 +24,20 @@ fn all() -> Vec<(String, Experiment)> {
 #[test]
 fn every_file_is_read_and_has_its_name() {
     let names: Vec<String> = all().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["bursts", "overhead", "scans", "signals", "throughput", "wake-policies"]);
+    assert_eq!(
+        names,
+        [
+            "bursts",
+            "connections",
+            "dead",
+            "herd",
+            "overhead",
+            "scans",
+            "signals",
+            "throughput",
+            "wake-policies",
+        ]
+    );
     for (name, experiment) in all() {
         assert_eq!(experiment.id, name);
     }
@@ -36,8 +50,29 @@ fn every_file_says_where_it_is_from_and_what_differs() {
         assert!(experiment.method.is_some() && !experiment.differences.is_empty(), "{name}");
         assert!(!experiment.claim.is_empty() && !experiment.figure.is_empty(), "{name}");
         let presets: Vec<&String> = experiment.presets.keys().collect();
-        assert_eq!(presets, ["quick", "standard", "paper"], "{name}");
-        assert!(experiment.presets.values().all(|preset| preset.rounds() >= 6), "{name}");
+        assert_eq!(presets, ["quick", "claims", "standard", "paper"], "{name}");
+        // Two rounds that agree decide what is counted.
+        let fewest = |preset: &str| if preset == "claims" { 2 } else { 6 };
+        let mut presets = experiment.presets.iter();
+        assert!(presets.all(|(preset, it)| it.rounds() >= fewest(preset)), "{name}");
+    }
+}
+
+/// The preset `claims` counts everything that the file's claims are about, and the claims of documents are those of the
+/// experiment that they name.
+#[test]
+fn claims_name_the_claim_that_they_judge() {
+    for (name, experiment) in all() {
+        for claim in &experiment.claim {
+            let metric = claim.effect.metric();
+            assert!(experiment.counted.contains_key(metric), "{name} {}: {metric}", claim.id);
+            let Some(judged) = &claim.judges else { continue };
+            let (of, id) = judged.split_once('/').unwrap();
+            let of = built_in::experiment(of).unwrap().unwrap();
+            let other = of.claim.iter().find(|it| it.id == id);
+            let other = other.unwrap_or_else(|| panic!("{name} {}: no claim {judged}", claim.id));
+            assert_eq!(other.by, By::Document, "{judged}");
+        }
     }
 }
 

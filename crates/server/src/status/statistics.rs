@@ -215,6 +215,9 @@ impl CounterRow {
             cut: self.get(Counter::Cut),
             accept_errors: self.get(Counter::AcceptErrors),
             accepts_lost: self.get(Counter::AcceptsLost),
+            dispatch_waits: self.get(Counter::DispatchWaits),
+            events: self.get(Counter::Events),
+            would_block: self.get(Counter::WouldBlock),
             overflows: self.get(Counter::Overflows),
         }
     }
@@ -419,6 +422,12 @@ pub struct Statistics {
     pub accept_errors: u64,
     /// Wake-ups for a connection that another worker had taken already.
     pub accepts_lost: u64,
+    /// How often the workers have asked their dispatch mechanism for events.
+    pub dispatch_waits: u64,
+    /// Events that the dispatch mechanism has reported.
+    pub events: u64,
+    /// System calls on sockets that could do nothing yet.
+    pub would_block: u64,
     /// Overflows of the kernel's queue of events, each of which has lost at least one event.
     pub overflows: u64,
 }

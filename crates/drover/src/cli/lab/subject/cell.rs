@@ -15,6 +15,7 @@ use drover_lab::process::Interrupt;
 use drover_lab::run::Unkept;
 use drover_lab::spec::Experiment;
 use drover_lab::spec::experiment::QUICK;
+use drover_lab::spec::metric::InstrumentName;
 use drover_mech::mechanisms;
 use drover_usage::{UsageError, duration};
 use serde_json::json;
@@ -49,9 +50,17 @@ pub(in crate::cli::lab) struct Args {
     #[arg(long)]
     preemptible: bool,
 
+    /// Switch an instrument on, such as 'counters'
+    #[arg(long, value_name = "NAME", value_parser = instrument)]
+    instrument: Vec<InstrumentName>,
+
     /// More flags of 'drover serve' for the subject
     #[arg(last = true, value_name = "FLAG")]
     serve: Vec<String>,
+}
+
+fn instrument(name: &str) -> Result<InstrumentName, serde_json::Error> {
+    serde_json::from_value(json!(name))
 }
 
 /// Runs `drover lab cell`: a line of JSON on stdout.
@@ -74,7 +83,7 @@ pub(in crate::cli::lab) fn run(args: Args) -> anyhow::Result<()> {
 /// Runs the cell once.
 fn measure(mut experiment: Experiment, args: Args) -> anyhow::Result<Sample> {
     // The calling lab judges and draws. The instruments of claims and figures would disturb the run.
-    experiment.instruments.clear();
+    experiment.instruments = args.instrument;
     experiment.claim.clear();
     experiment.figure.clear();
     let overrides = Overrides {
