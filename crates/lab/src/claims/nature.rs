@@ -30,6 +30,8 @@ pub(crate) enum Use {
     Alone,
     /// The effect is how much the values vary.
     Varied,
+    /// The value is a count that its rounds have to repeat, whatever else has happened.
+    Counted,
 }
 
 impl Use {
@@ -95,7 +97,11 @@ fn nature(metric: &str, better: Better) -> Nature {
 
 /// Whether a value of a sample with these marks is exact, a bound, or not usable.
 pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>, used: Use) -> Bound {
-    let nature = nature(metric, better);
+    let nature = match (used, crate::spec::metric::built_in(metric)) {
+        // What an experiment counts by a metric of its own is what the subject did, however much was asked of it.
+        (Use::Counted, None) => Nature::Cost,
+        _ => nature(metric, better),
+    };
     let limited = marks.contains(&Mark::GeneratorLimited)
         // A machine without pauses does the same work or more, and lets clients wait at most as long.
         || (used == Use::Alone && marks.contains(&Mark::Stalled));
@@ -119,7 +125,7 @@ pub(crate) fn unusable(metric: &str, marks: &BTreeSet<Mark>, used: Use) -> Optio
     // A pause of the machine does not change how much memory a process has.
     let is_of_time = !matches!(metric, "memory" | "memory-per-idle");
     let leaves_out = |mark: &Mark| match mark {
-        Mark::Cold => is_of_time,
+        Mark::Cold => is_of_time && used != Use::Counted,
         Mark::Stalled => is_of_time && used == Use::Varied,
         Mark::FewEvents => needs_many,
         _ => false,
@@ -141,6 +147,8 @@ mod tests {
         assert_eq!(bound("cpu-per-response", Better::Lower), Bound::Exact);
         assert_eq!(bound("my-rate", Better::Higher), Bound::AtLeast);
         assert_eq!(bound("my-time", Better::Lower), Bound::AtMost);
+        let counted = super::bound("my-count", Better::Lower, &limited, Use::Counted);
+        assert_eq!(counted, Bound::Exact);
     }
 
     #[test]
@@ -169,6 +177,7 @@ mod tests {
         let cold = BTreeSet::from([Mark::Cold, Mark::Warned]);
         assert_eq!(unusable("response-rate", &cold), Some(Mark::Cold));
         assert_eq!(unusable("memory", &cold), None);
+        assert_eq!(super::unusable("response-rate", &cold, Use::Counted), None);
         let few = BTreeSet::from([Mark::FewEvents]);
         assert_eq!(unusable("latency-p99", &few), Some(Mark::FewEvents));
         assert_eq!(unusable("response-rate", &few), None);

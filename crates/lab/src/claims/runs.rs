@@ -158,7 +158,11 @@ impl<'a> Runs<'a> {
         of_cases: Vec<&'a str>,
     ) -> Runs<'a> {
         let samples = samples.iter().filter(|sample| claim.covers(&sample.cell)).collect();
-        let (metric, used) = (claim.effect.metric(), Use::by(&claim.effect));
+        let metric = claim.effect.metric();
+        let used = match certainty {
+            Certainty::Counted { .. } => Use::Counted,
+            _ => Use::by(&claim.effect),
+        };
         Runs { samples, metric, better, used, certainty, of_cases }
     }
 

@@ -68,7 +68,7 @@ pub struct ClaimFinding {
 }
 
 impl ClaimFinding {
-    fn of(claim: &ClaimReport) -> ClaimFinding {
+    pub(crate) fn of(claim: &ClaimReport) -> ClaimFinding {
         let row = claim.deciding_row();
         let place = row.map(|row| [row.subject_words(), row.place.clone()]);
         let place = place.into_iter().flatten().filter(|it| !it.is_empty());
@@ -131,8 +131,18 @@ impl SessionResults {
         }
     }
 
-    fn finding(&self, experiment: &str, claim: &ClaimReport) -> Option<&ClaimFinding> {
+    pub(crate) fn finding(&self, experiment: &str, claim: &ClaimReport) -> Option<&ClaimFinding> {
         self.experiments.get(experiment)?.get(&claim.id).filter(|found| found.is_of(claim))
+    }
+
+    /// The results of the session that the documentation is about.
+    ///
+    /// # Panics
+    /// The file that is part of the program cannot be read. A test makes the pages of it.
+    #[must_use]
+    pub fn published() -> SessionResults {
+        let text = include_str!("../../../../docs/experiments/results.json");
+        serde_json::from_str(text).expect("a test reads it")
     }
 
     /// The machine and the time of the session, as a paragraph.

@@ -10,6 +10,7 @@ pub mod terminal;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod vendor;
+pub mod verdicts;
 
 use std::path::{Path, PathBuf};
 

@@ -82,7 +82,7 @@ impl Session<'_> {
             counters: &counters,
             notes_access: false,
             descriptors: self.descriptors(subject, &cell.levels),
-            guest: self.options.guest.as_deref(),
+            guest: self.options.guest.as_ref().map(|guest| guest.socket.as_path()),
         };
         let pools = self.pools();
         scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));

@@ -19,6 +19,7 @@ use crate::plan::{Plan, Selection};
 use crate::process::{Guard, Interrupt};
 use crate::site::Store;
 use crate::spec::Experiment;
+use crate::subject::GuestMachine;
 
 pub use unkept::Unkept;
 
@@ -37,8 +38,8 @@ pub struct RunOptions {
     pub is_forced: bool,
     /// The flag that ends the session.
     pub interrupt: Interrupt,
-    /// The socket of the virtual machine for subjects that run there, if there is one.
-    pub guest: Option<PathBuf>,
+    /// The virtual machine for subjects that run there, if there is one.
+    pub guest: Option<GuestMachine>,
 }
 
 /// Events while a session runs.
@@ -130,8 +131,9 @@ pub fn run(
     tell: &mut dyn FnMut(RunEvent<'_>),
 ) -> Result<RunEnd, RunError> {
     let failed = |why: String| RunError::Failed(why);
-    let environment = Environment::look(&options.drover)
+    let mut environment = Environment::look(&options.drover)
         .map_err(|error| failed(format!("{}: {error}", options.drover.display())))?;
+    environment.machine.extend(options.guest.iter().flat_map(|guest| guest.facts.clone()));
     let (mut journal, found) = match options.resumes {
         true => Journal::resume(&options.folder, plan, &environment, options.is_forced)
             .map_err(RunError::Journal)?,

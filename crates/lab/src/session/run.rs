@@ -9,6 +9,7 @@ use crate::process::Interrupt;
 use crate::record::{self, SessionRecord};
 use crate::report;
 use crate::run::{self, RunEnd};
+use crate::subject::GuestMachine;
 
 /// The largest share of the session's time that writing reports may take. A report that would exceed the share is
 /// skipped, except the last report of an experiment.
@@ -27,8 +28,8 @@ pub struct SessionSettings {
     pub is_forced: bool,
     /// The flag that ends the session.
     pub interrupt: Interrupt,
-    /// The socket of the virtual machine for subjects that run there, if there is one.
-    pub guest: Option<PathBuf>,
+    /// The virtual machine for subjects that run there, if there is one.
+    pub guest: Option<GuestMachine>,
 }
 
 /// Events while a session runs.

@@ -1,6 +1,7 @@
 //! A command of Drover that runs in the virtual machine of `drover lab run --vm`, and measures there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process;
 use std::time::Duration;
 
@@ -29,6 +30,21 @@ const WITHOUT_TIME: [&str; 9] = [
     "sleeps-per-response",
     "wait-calls-per-response",
 ];
+
+/// The virtual machine for subjects that run there.
+#[derive(Clone, Debug)]
+pub struct GuestMachine {
+    /// The socket that commands are sent to.
+    pub socket: PathBuf,
+    /// What is said of it beside the machine that it runs on, by name: its kernel, and where its modules come from.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// The fact that is the kernel of a virtual machine, as its `/proc/version` has it.
+pub const EMULATED_KERNEL: &str = "emulated kernel";
+
+/// The fact that is the commit of Drover's sources whose modules a virtual machine has loaded.
+pub const MODULES_COMMIT: &str = "modules of commit";
 
 /// A command that measures in the guest, and prints one line of JSON.
 #[derive(Debug)]

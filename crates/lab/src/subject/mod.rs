@@ -3,7 +3,7 @@
 mod address;
 mod command;
 mod find;
-mod guest;
+pub mod guest;
 mod pipes;
 mod ready;
 mod serve;
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use address::HttpAddress;
 pub use command::Command;
 pub use find::{find, on_path};
-pub use guest::GuestCommand;
+pub use guest::{GuestCommand, GuestMachine};
 pub use pipes::PipeSet;
 pub use ready::wait_until_ready;
 pub use serve::Serve;

@@ -1,11 +1,14 @@
 //! The virtual machine of `drover lab run --vm`, and `drover lab guest`, which runs a command of Drover in it.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context;
+use drover_lab::subject::guest::{EMULATED_KERNEL, GuestMachine, MODULES_COMMIT};
 use drover_usage::UsageError;
 use drover_vm::boot::Machine;
 use drover_vm::packages::Kernel;
@@ -63,6 +66,26 @@ pub(super) fn boot(out: &Path) -> anyhow::Result<ResidentGuest> {
     };
     let machine = Machine { processors: 1, counts_instructions: true, ..Machine::default() };
     ResidentGuest::start(&guest, &kernel, &machine, &folder).context("--vm")
+}
+
+/// A guest with what a report says of it.
+///
+/// # Errors
+/// The guest does not answer.
+pub(super) fn described(guest: &ResidentGuest) -> anyhow::Result<GuestMachine> {
+    let mut facts = BTreeMap::new();
+    let version = run_in(guest.socket(), "cat /proc/version")?;
+    facts.extend(version.first().map(|line| (EMULATED_KERNEL.to_owned(), line.clone())));
+    facts.extend(commit().map(|commit| (MODULES_COMMIT.to_owned(), commit)));
+    Ok(GuestMachine { socket: guest.socket().to_owned(), facts })
+}
+
+/// The commit of the checkout that modules are built of, with `-dirty` if files of `kernel/` have changed since.
+fn commit() -> Option<String> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(sources()?).args(["describe", "--always", "--abbrev=12", "--dirty"]);
+    let found = git.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&found.stdout).trim().to_owned())
 }
 
 /// The folder `kernel/` of the checkout that the current folder or this program is in.

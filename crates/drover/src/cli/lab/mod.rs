@@ -1,6 +1,7 @@
 //! `drover lab`: the laboratory's subcommands, a file each in this folder.
 
 mod calibrate;
+mod claims;
 mod compare;
 mod decide;
 mod guest;
@@ -46,6 +47,8 @@ enum Action {
     Compare(compare::Args),
     /// Find how small a difference this machine can detect, with equal and with slowed servers
     Calibrate(calibrate::Args),
+    /// Show what is decided of the claims that documents make, without measuring: by a session and by the emulated machine
+    Claims(claims::Args),
     /// Write the report of a session again
     Report(report::Args),
     /// Show a report on a local port, with Drover's own server
@@ -99,6 +102,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Versus(args)) => versus::run(&args),
         Some(Action::Compare(args)) => compare::run(&args),
         Some(Action::Calibrate(args)) => calibrate::run(args),
+        Some(Action::Claims(args)) => claims::run(&args),
         Some(Action::Report(args)) => report::run(&args),
         Some(Action::Serve(args)) => serve::run(&args),
         Some(Action::Disk(args)) => subject::disk::run(&args),

@@ -155,7 +155,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let live = args.live.map(|listen| Live::start(&settings.out, listen)).transpose()?;
     // It is ended when the session has.
     let guest = args.vm.then(|| guest::boot(&settings.out)).transpose()?;
-    settings.guest = guest.as_ref().map(|guest| guest.socket().to_owned());
+    settings.guest = guest.as_ref().map(guest::described).transpose()?;
     tell_hurried(&session)?;
     let outcome = conduct(session, &settings, live.as_ref())?;
     conclude(&outcome)?;

@@ -105,11 +105,16 @@ pub(super) fn conduct(
     })
 }
 
+/// How many columns the terminal has; where it is none, as many as most have.
+pub(in crate::cli::lab) fn width(term: &console::Term) -> usize {
+    term.size_checked().map_or(WIDTH, |(_, columns)| columns.into())
+}
+
 /// Prints the summary of a session, and where its report is.
 pub(in crate::cli) fn conclude(outcome: &SessionOutcome) -> anyhow::Result<()> {
     let mut out = stdout();
     let term = console::Term::stdout();
-    let width = term.size_checked().map_or(WIDTH, |(_, columns)| columns.into());
+    let width = width(&term);
     let is_coloured = term.is_term() && console::colors_enabled();
     write!(out, "{}", terminal::summary(&Report::of(&outcome.record), width, is_coloured))?;
     Ok(writeln!(out, "Report: {}", outcome.report.display())?)
