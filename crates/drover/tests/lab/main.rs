@@ -2,6 +2,7 @@
 
 mod bytes;
 mod cell;
+mod claims;
 mod compare;
 mod ends;
 mod history;

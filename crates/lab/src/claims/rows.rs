@@ -379,7 +379,15 @@ impl Rows<'_> {
     fn with(&self, draft: Draft, curve: Curve, scale: AverageScale, is_bounded: bool) -> EffectRow {
         let criterion = self.criterion(scale, curve.bound());
         let basis = Basis::Effect { curve: curve.clone(), criterion, is_bounded };
+        let unmet = draft.tally.unmet.first_key_value();
+        let unmet = unmet.map(|(metric, _)| Reason::Unmet {
+            metric: metric.clone(),
+            region: self.claim.given.get(metric).copied().unwrap_or_default(),
+        });
         let basis = match draft.tally.disagreeing {
+            _ if unmet.is_some() => {
+                Basis::Nothing(Verdict::NotTestable(unmet.unwrap_or(Reason::NoNumber)))
+            }
             _ if draft.fails => Basis::Nothing(fails(&draft.tally)),
             0 => basis,
             cells => Basis::Nothing(Verdict::NotTestable(Reason::Disagreeing { cells })),

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::analysis::summary::median;
 use crate::analysis::{Bound, FEWEST_COUNTED, FEWEST_ROUNDS};
 use crate::model::{Level, Mark, Sample};
-use crate::spec::claim::Claim;
+use crate::spec::claim::{Claim, Region};
 use crate::spec::factor::CASE;
 use crate::spec::metric::Better;
 
@@ -26,6 +27,7 @@ pub(super) struct Runs<'a> {
     certainty: Certainty,
     /// The factors that an experiment's cases set.
     of_cases: Vec<&'a str>,
+    given: &'a BTreeMap<String, Region>,
 }
 
 /// How the values of rounds are to be read.
@@ -78,6 +80,8 @@ pub struct RunCounts {
     pub left_out: BTreeMap<Mark, usize>,
     /// The runs with each mark.
     pub marks: BTreeMap<Mark, usize>,
+    /// The cells that are not as the claim presupposes, by the metric of the precondition.
+    pub unmet: BTreeMap<String, usize>,
     /// The cells of a counted metric whose rounds differ by more than the metric's tolerance.
     pub disagreeing: usize,
 }
@@ -88,6 +92,9 @@ impl RunCounts {
         self.runs += other.runs;
         self.failed += other.failed;
         self.disagreeing += other.disagreeing;
+        for (metric, cells) in &other.unmet {
+            *self.unmet.entry(metric.clone()).or_default() += cells;
+        }
         self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
         self.unavailable = self.unavailable.take().or_else(|| other.unavailable.clone());
         for (counts, others) in [
@@ -163,7 +170,7 @@ impl<'a> Runs<'a> {
             Certainty::Counted { .. } => Use::Counted,
             _ => Use::by(&claim.effect),
         };
-        Runs { samples, metric, better, used, certainty, of_cases }
+        Runs { samples, metric, better, used, certainty, of_cases, given: &claim.given }
     }
 
     /// Every combination of levels at which any of the subjects was measured, in ascending order, without the level
@@ -199,6 +206,7 @@ impl<'a> Runs<'a> {
         over: Option<&str>,
     ) -> Vec<CellRuns> {
         let mut cells: Vec<CellRuns> = Vec::new();
+        let mut members: Vec<Vec<&Sample>> = Vec::new();
         for sample in &self.samples {
             let levels = &sample.cell.levels;
             if sample.cell.subject != subject || self.group(levels, over) != *group {
@@ -208,9 +216,16 @@ impl<'a> Runs<'a> {
             let at = cells.iter().position(|cell| cell.level.as_ref() == level);
             let at = at.unwrap_or_else(|| {
                 cells.push(CellRuns { level: level.cloned(), ..CellRuns::default() });
+                members.push(Vec::new());
                 cells.len() - 1
             });
             cells[at].add(sample, self.metric, self.better, self.used);
+            members[at].push(sample);
+        }
+        for (cell, samples) in cells.iter_mut().zip(&members) {
+            let unmet =
+                self.given.iter().filter(|(metric, region)| !is_met(metric, **region, samples));
+            cell.tally.unmet = unmet.map(|(metric, _)| (metric.clone(), 1)).collect();
         }
         if let Certainty::Counted { tolerance } = self.certainty {
             for cell in &mut cells {
@@ -220,6 +235,13 @@ impl<'a> Runs<'a> {
         cells.sort_by(|a, b| a.level.partial_cmp(&b.level).unwrap_or(Ordering::Equal));
         cells
     }
+}
+
+/// Whether the median of a metric over some runs lies in a region. Runs that failed have none.
+fn is_met(metric: &str, region: Region, samples: &[&Sample]) -> bool {
+    let values: Vec<f64> =
+        samples.iter().filter_map(|sample| sample.values.get(metric).copied()).collect();
+    median(&values).is_none_or(|median| region.contains(median))
 }
 
 /// Whether no round of a counted metric differs from another by more than a tolerance.

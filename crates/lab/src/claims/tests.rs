@@ -7,7 +7,7 @@ use crate::analysis::Bound;
 use crate::analysis::noise::Noise;
 use crate::model::{Level, Mark, Sample};
 use crate::spec::Experiment;
-use crate::spec::claim::Which;
+use crate::spec::claim::{Region, Which};
 
 const QUIET: Noise =
     Noise { between_rounds: 0.10, within_round: 0.01, disturbed: 0.0, disturbance: 1.0 };
@@ -575,4 +575,27 @@ fn counts_are_decided_by_two_rounds_that_agree_far_from_an_end() {
     let few = judge_all(&counted(0.01, "{ above = 1.5 }"), &one).remove(0);
     let reason = Reason::TooFewRounds { rounds: 1, needed: 2 };
     assert_eq!(few.verdict, Verdict::NotTestable(reason));
+}
+
+/// Where no server was overloaded, nothing was tested of a claim about overload.
+#[test]
+fn a_claim_is_not_tested_where_what_it_presupposes_is_not_so() {
+    let mut claim =
+        claim("{ ratio = 'response-rate', of = 'a', against = 'b' }", "{ above = 1.5 }");
+    let region = Region { above: Some(95.0), below: None };
+    claim.given.insert("busy-percent".to_owned(), region);
+    let verdict = |busy: [f64; 2]| {
+        let cells = [("a", &[][..], 200.0), ("b", &[], 100.0)];
+        let mut measured = samples("response-rate", QUIET, 6, 1, &cells);
+        for sample in &mut measured {
+            let busy = busy[usize::from(sample.cell.subject == "b")];
+            sample.values.insert("busy-percent".to_owned(), busy);
+        }
+        judge(&claim, &measured).verdict
+    };
+    assert_eq!(verdict([99.0, 97.0]), Verdict::Holds);
+    let unmet = Verdict::NotTestable(Reason::Unmet { metric: "busy-percent".to_owned(), region });
+    assert_eq!(verdict([99.0, 60.0]), unmet);
+    let words = unmet.to_string();
+    assert!(words.contains("busy-percent of at least 95"), "{words}");
 }

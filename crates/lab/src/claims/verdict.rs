@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::model::Mark;
+use crate::spec::claim::Region;
 
 /// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -106,6 +107,13 @@ pub enum Reason {
         /// The fewest that are judged.
         needed: usize,
     },
+    /// What the claim presupposes is not so.
+    Unmet {
+        /// The metric of the precondition.
+        metric: String,
+        /// The region in which it has to lie.
+        region: Region,
+    },
     /// A counted metric differs between the rounds of these cells by more than its tolerance.
     Disagreeing {
         /// The cells.
@@ -187,6 +195,9 @@ impl fmt::Display for Reason {
                 let are = if *rounds == 1 { "is" } else { "are" };
                 let left = complete_rounds(*rounds);
                 write!(f, "{left} {are} left, {needed} are needed")
+            }
+            Reason::Unmet { metric, region } => {
+                write!(f, "the claim is about a {metric} {region}, which was not reached")
             }
             Reason::Disagreeing { cells } => {
                 let cells =

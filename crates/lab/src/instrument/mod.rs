@@ -73,14 +73,15 @@ const PREEMPTED: f64 = 0.03;
 ///
 /// Threads of the subject also wait for each other, which does not count. If the idle counter has measured how long
 /// the processors were busy, the waiting that others can have caused is at most their part of the busy time.
-/// Otherwise it is at most the time that the subject left on its processors.
+/// Otherwise it is at most the time that the subject left on its processors. `part` is what the subject may use of them: waiting for
+/// the rest is no preemption.
 #[must_use]
-pub fn was_preempted(values: &BTreeMap<String, f64>, seconds: f64) -> bool {
+pub fn was_preempted(values: &BTreeMap<String, f64>, seconds: f64, part: f64) -> bool {
     let value = |name: &str| values.get(name).copied();
     let (Some(waited), Some(cpu)) = (value(reading::WAITED_S), value(reading::CPU_S)) else {
         return false;
     };
-    let capacity = value(reading::CAPACITY_S).unwrap_or(seconds);
+    let capacity = part * value(reading::CAPACITY_S).unwrap_or(seconds);
     let by_others = match value(reading::IDLE_S) {
         Some(idle) => (capacity - idle - cpu).max(0.0),
         None => (capacity - cpu).max(0.0),
@@ -93,7 +94,11 @@ mod tests {
     use super::*;
 
     fn preempted(values: &[(&str, f64)]) -> bool {
-        was_preempted(&values.iter().map(|(name, value)| (name.to_string(), *value)).collect(), 1.0)
+        was_preempted(
+            &values.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
+            1.0,
+            1.0,
+        )
     }
 
     #[test]
@@ -107,5 +112,7 @@ mod tests {
         idle.push((reading::IDLE_S, 0.49));
         assert!(!preempted(&idle));
         assert!(!preempted(&[(reading::CPU_S, 0.5)]));
+        let slowed = half.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+        assert!(!was_preempted(&slowed, 1.0, 0.5));
     }
 }

@@ -98,6 +98,12 @@ impl Selection {
                  much to run (--budget sets another one)."
             ));
         }
+        if let Some(part) = experiment.slow_in(&preset) {
+            notes.push(format!(
+                "A server has {part} of its processors' time, so that the load generator is not what limits it: rates are those \
+                 of such a server."
+            ));
+        }
         Ok(Selection { name: name.to_string(), preset, notes })
     }
 }

@@ -33,12 +33,10 @@ impl Cgroup {
     /// # Errors
     /// The text says why no hierarchy allows it: none is mounted, or this user may not create groups.
     pub fn create() -> Result<Cgroup, String> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let mut reasons = Vec::new();
         for (hierarchy, parent) in hierarchies() {
             sweep(&parent);
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let folder = parent.join(format!("{PREFIX}{}-{number}", process::id()));
+            let folder = parent.join(name());
             let made = fs::create_dir(&folder).and_then(|()| {
                 let group = Cgroup { folder: folder.clone(), hierarchy };
                 // A group with a clock or a list of members that this user may not use is useless.
@@ -146,8 +144,14 @@ impl Drop for Cgroup {
 /// The beginning of the names of groups. The process id of the lab follows.
 const PREFIX: &str = "drover-lab-";
 
+/// The name of a new group of this lab.
+pub(super) fn name() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    format!("{PREFIX}{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
 /// Removes the groups of labs that were killed. A group that still has processes stays.
-fn sweep(parent: &Path) {
+pub(super) fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
@@ -158,15 +162,27 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The folders of this process's groups. Version 2 comes first.
+/// The folders of this process's groups that count CPU time. Version 2 comes first.
 fn hierarchies() -> Vec<(Hierarchy, PathBuf)> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    hierarchies_of(&mounts, &groups)
+    let (mounts, groups) = own_texts();
+    hierarchies_of(&mounts, &groups, "cpuacct")
 }
 
-/// The implementation of [`hierarchies`], with the texts of proc_pid_mountinfo(5) and cgroups(7).
-fn hierarchies_of(mounts: &str, groups: &str) -> Vec<(Hierarchy, PathBuf)> {
+/// The folder of this process's group in the hierarchy of version 1 that has a controller.
+pub(super) fn of_version_1(controller: &str) -> Option<PathBuf> {
+    let (mounts, groups) = own_texts();
+    let found = hierarchies_of(&mounts, &groups, controller);
+    found.into_iter().find(|(hierarchy, _)| *hierarchy != Hierarchy::V2).map(|(_, folder)| folder)
+}
+
+/// What the kernel says of mounts and of this process's groups.
+fn own_texts() -> (String, String) {
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    (read("/proc/self/mountinfo"), read("/proc/self/cgroup"))
+}
+
+/// The hierarchies of version 2 and of a controller of version 1, from the texts of proc_pid_mountinfo(5) and cgroups(7).
+fn hierarchies_of(mounts: &str, groups: &str, controller: &str) -> Vec<(Hierarchy, PathBuf)> {
     let mut found = Vec::new();
     for line in mounts.lines() {
         let Some((front, back)) = line.split_once(" - ") else { continue };
@@ -175,7 +191,7 @@ fn hierarchies_of(mounts: &str, groups: &str) -> Vec<(Hierarchy, PathBuf)> {
         let (Some(kind), Some(options)) = (back.next(), back.nth(1)) else { continue };
         let hierarchy = match kind {
             "cgroup2" => Hierarchy::V2,
-            "cgroup" if options.split(',').any(|option| option == "cpuacct") => Hierarchy::Cpuacct,
+            "cgroup" if options.split(',').any(|option| option == controller) => Hierarchy::Cpuacct,
             _ => continue,
         };
         let (Some(&root), Some(&mounted)) = (front.get(3), front.get(4)) else { continue };
@@ -184,7 +200,7 @@ fn hierarchies_of(mounts: &str, groups: &str) -> Vec<(Hierarchy, PathBuf)> {
             let (controllers, path) = (fields.next()?, fields.next()?);
             let fits = match hierarchy {
                 Hierarchy::V2 => controllers.is_empty(),
-                Hierarchy::Cpuacct => controllers.split(',').any(|one| one == "cpuacct"),
+                Hierarchy::Cpuacct => controllers.split(',').any(|one| one == controller),
             };
             fits.then_some(path)
         });
@@ -210,13 +226,13 @@ mod tests {
                       40 23 0:30 /box /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n\
                       41 23 0:31 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
         let groups = "4:memory:/m\n2:cpu,cpuacct:/a/b\n0::/box/inner\n";
-        let found = hierarchies_of(mounts, groups);
+        let found = hierarchies_of(mounts, groups, "cpuacct");
         let expected = [
             (Hierarchy::V2, PathBuf::from("/sys/fs/cgroup/unified/inner")),
             (Hierarchy::Cpuacct, PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/a/b")),
         ];
         assert_eq!(found, expected);
-        assert_eq!(hierarchies_of("", groups), []);
+        assert_eq!(hierarchies_of("", groups, "cpuacct"), []);
     }
 
     #[test]

@@ -7,10 +7,12 @@ mod cgroup;
 mod child;
 mod guard;
 mod interrupt;
+mod quota;
 mod tree;
 
 pub use cgroup::{Cgroup, Hierarchy};
 pub use child::{Child, Launch, ResourceLimits, Turn, command_line};
 pub use guard::Guard;
 pub use interrupt::Interrupt;
+pub use quota::CpuShare;
 pub use tree::Tree;

@@ -6,6 +6,7 @@ use super::model::answer::AnswerKind;
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::{ExperimentReport, ExperimentState};
 use super::model::{Report, VerdictCounts, words};
+use super::verdicts::{self, Conclusion, OpenReason};
 
 /// With fewer columns than this, a claim takes two lines in place of one.
 const NARROW: usize = 64;
@@ -145,13 +146,17 @@ impl Lines {
                 self.wrapped("  ", 4, &tally_words(owner, tally));
             }
         }
+        self.wrapped("  ", 4, &verdicts::together(report));
         for experiment in &report.experiments {
             if experiment.claims.is_empty() {
                 continue;
             }
             self.wrapped("  ", 4, &experiment.id);
             let is_missing = |claim: &&ClaimReport| claim.verdict.is_not_measured();
-            experiment.claims.iter().filter(|it| !is_missing(it)).for_each(|it| self.claim(it));
+            for claim in experiment.claims.iter().filter(|it| !is_missing(it)) {
+                self.claim(claim);
+                self.emulated(&experiment.id, claim);
+            }
             let missing: Vec<String> =
                 experiment.claims.iter().filter(is_missing).map(|it| it.id.clone()).collect();
             if !missing.is_empty() {
@@ -197,6 +202,20 @@ impl Lines {
         if claim.verdict.tone != Tone::For {
             self.wrapped("         ", 9, &claim.verdict.why);
         }
+    }
+
+    /// What the emulated machine found of a claim, if it judges it.
+    fn emulated(&mut self, experiment: &str, claim: &ClaimReport) {
+        let (Some(emulated), conclusion) = verdicts::of_report(experiment, claim) else { return };
+        let finding = emulated.finding;
+        let sign = tone_sign(finding.tone);
+        let disagree = match conclusion {
+            Conclusion::Open { why: OpenReason::Disagree, .. } => "; the instruments disagree",
+            _ => "",
+        };
+        let text =
+            format!("emulated machine: {} → {sign} {}{disagree}", finding.here, finding.verdict);
+        self.wrapped("         ", 9, &text);
     }
 
     fn missing(&mut self, report: &Report) {

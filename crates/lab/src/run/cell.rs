@@ -25,6 +25,7 @@ use crate::placement::Placement;
 use crate::plan::estimate::RunPhases;
 use crate::plan::limits::{connections, descriptors, pipe_descriptors, wanted_processors};
 use crate::plan::order::round_seed;
+use crate::process::CpuShare;
 use crate::site::RunSite;
 use crate::spec;
 use crate::spec::load::ResolvedWire;
@@ -200,7 +201,10 @@ impl One<'_, '_> {
         };
         let target = target_of(experiment.load.http.as_ref());
         let load = self.load()?;
+        // Ends after the server, whose processes are in its group.
+        let share;
         let mut running = crate::subject::server(experiment, self.subject)?.start(self.scene)?;
+        share = self.slow_down(&running)?;
         let background = match (&experiment.background, running.address) {
             (Some(background), Some(address)) => {
                 drive::background::start(background, address, &target_of(Some(&background.http)))?
@@ -243,7 +247,27 @@ impl One<'_, '_> {
         };
         self.read_what_it_has_written(&mut around)?;
         drop(instruments);
-        self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())
+        let mut measured =
+            self.assemble(around, driven, warm, subject_command, disk, trace.as_ref())?;
+        measured.artefacts["slowed_by"] = json!(share.map(|share| share.by()));
+        Ok(measured)
+    }
+
+    /// Leaves the server the part of its processors that the experiment says, from now on.
+    fn slow_down(&self, running: &Running) -> Result<Option<CpuShare>, Failure> {
+        let preset = &self.session.selection.preset;
+        let Some(part) = self.session.experiment.slow_in(preset) else { return Ok(None) };
+        let process = &running.process;
+        let share = CpuShare::limit(&process.members(), process.cgroup(), part, &self.processors());
+        share.map(Some).map_err(|why| Failure::not_testable(format!("slow = {part}: {why}")))
+    }
+
+    /// The processors of the subject.
+    fn processors(&self) -> Vec<usize> {
+        match self.scene.placement.subject.as_slice() {
+            [] => self.session.processors.iter().map(|it| it.number).collect(),
+            own => own.to_vec(),
+        }
     }
 
     /// Reads the events and the counters that a server has written until its end.
@@ -277,10 +301,7 @@ impl One<'_, '_> {
 
     fn instruments(&self, site: Option<&RunSite>) -> Result<Vec<Box<dyn Instrument>>, Failure> {
         let every: Vec<usize> = self.session.processors.iter().map(|it| it.number).collect();
-        let subject = match self.scene.placement.subject.is_empty() {
-            true => &every,
-            false => &self.scene.placement.subject,
-        };
+        let subject = &self.processors();
         let mut all: Vec<Box<dyn Instrument>> =
             vec![Box::new(MachineCounters::new(subject)), Box::new(Cpu::default())];
         if self.kinds.contains(&InstrumentName::IdleGuard) {
@@ -313,6 +334,7 @@ impl One<'_, '_> {
         disk: Option<Value>,
         trace: Option<&StageTrace>,
     ) -> Result<Measurement, Failure> {
+        let part = self.session.experiment.slow_in(&self.session.selection.preset).unwrap_or(1.0);
         let mut values = driven.values.clone();
         let mut marks = driven.marks.clone();
         for (name, value) in &around.readings.values {
@@ -322,7 +344,7 @@ impl One<'_, '_> {
         if warm.is_some_and(|warm| !warm.is_steady) {
             marks.insert(Mark::Cold);
         }
-        if instrument::was_preempted(&values, around.seconds) {
+        if instrument::was_preempted(&values, around.seconds, part) {
             marks.insert(Mark::Preempted);
         }
         if let Some(use_percent) =
@@ -330,7 +352,8 @@ impl One<'_, '_> {
         {
             values.insert("disk-percent".to_string(), use_percent);
         }
-        values.extend(derive(&driven, &values, around.drained_cpu_s));
+        let processors = part * self.processors().len() as f64;
+        values.extend(derive(&driven, &values, around.drained_cpu_s, processors));
         values.extend(trace.map(StageTrace::values).unwrap_or_default());
         let speed = self.pools.iter().find_map(|(_, pool)| pool.speed).unwrap_or(1.0);
         let inputs = Inputs {

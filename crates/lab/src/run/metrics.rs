@@ -15,11 +15,12 @@ use crate::spec::metric::MetricOrigin;
 /// Metrics of CPU time: per response, per byte, per second.
 ///
 /// CPU time and responses cover one stretch of time: the window, or, if requests under way at its end are counted
-/// (`drained_cpu_s`), the window with its tail.
+/// (`drained_cpu_s`), the window with its tail. `processors` is how many the subject could use at a time.
 pub(super) fn derive(
     driven: &Driven,
     values: &BTreeMap<String, f64>,
     drained_cpu_s: Option<f64>,
+    processors: f64,
 ) -> BTreeMap<String, f64> {
     let mut derived = BTreeMap::new();
     let Some(cpu_s) = values.get(reading::CPU_S).copied() else { return derived };
@@ -30,6 +31,7 @@ pub(super) fn derive(
     };
     if driven.seconds > 0.0 {
         set("cpu-percent", 100.0 * cpu_s / driven.seconds);
+        set("busy-percent", 100.0 * cpu_s / (driven.seconds * processors));
     }
     let (cpu_s, events) = match drained_cpu_s {
         Some(drained) => (drained, driven.events_with_tail),
@@ -109,14 +111,15 @@ mod tests {
     #[test]
     fn cpu_time_and_responses_are_of_the_same_time() {
         let values = BTreeMap::from([(reading::CPU_S.to_string(), 0.2)]);
-        let window = derive(&driven(), &values, None);
+        let window = derive(&driven(), &values, None, 0.5);
         assert_eq!(window["cpu-percent"], 10.0);
+        assert_eq!(window["busy-percent"], 20.0);
         assert_eq!(window["cpu-per-response"], 200.0);
         assert_eq!(window["cpu-per-megabyte"], 50.0);
         assert_eq!(window["responses-per-cpu"], 5000.0);
         assert_eq!(window["megabytes-per-cpu"], 20.0);
         // The CPU time of window and tail is divided by the responses of window and tail.
-        let drained = derive(&driven(), &values, Some(0.3));
+        let drained = derive(&driven(), &values, Some(0.3), 0.5);
         assert_eq!(drained["cpu-per-response"], 200.0);
         assert_eq!(drained["cpu-percent"], 10.0);
     }
@@ -125,7 +128,10 @@ mod tests {
     fn without_responses_there_is_no_price_of_one() {
         let values = BTreeMap::from([(reading::CPU_S.to_string(), 0.2)]);
         let nothing = Driven { seconds: 1.0, ..Driven::default() };
-        assert_eq!(derive(&nothing, &values, None).keys().collect::<Vec<_>>(), ["cpu-percent"]);
+        assert_eq!(
+            derive(&nothing, &values, None, 1.0).keys().collect::<Vec<_>>(),
+            ["busy-percent", "cpu-percent"]
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! effect has to lie for that to be true here.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,11 @@ pub struct Claim {
     pub cells: BTreeMap<String, Levels>,
     /// The region in which the effect lies if the statement is true.
     pub holds: Region,
+    /// What has to be so for the claim to be put to the test: regions of other metrics, by name, as in
+    /// `given = { busy-percent = { above = 95 } }`. Where the median of a cell's rounds is outside, the claim is
+    /// *not testable*.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub given: BTreeMap<String, Region>,
     /// The effect's value where there is no difference to see. If the key is missing: 0 for `exponent`, 1 for
     /// the other effects, and none for `value` and for `knee` without `against`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -429,6 +435,17 @@ pub struct Region {
     /// The highest effect that is in the region. The region has no upper end if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<f64>,
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.above, self.below) {
+            (Some(above), Some(below)) => write!(f, "of {above} to {below}"),
+            (Some(above), None) => write!(f, "of at least {above}"),
+            (None, Some(below)) => write!(f, "of at most {below}"),
+            (None, None) => f.write_str("of any value"),
+        }
+    }
 }
 
 impl Region {

@@ -76,6 +76,12 @@ pub struct Experiment {
     /// The load that is put on the subject. Subjects with the key `guest` have none; all others need one.
     #[serde(default, skip_serializing_if = "LoadSpec::is_none")]
     pub load: LoadSpec,
+    /// The part of its processors' time that a server gets, between 0 and 1; all of it if the key is missing. With
+    /// `0.5` a server is what limits a load that the generator can offer, and not the generator. Rates and knees are
+    /// those of such a server; costs per response stay what they are. A preset may have another part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 1))]
+    pub slow: Option<f64>,
     /// A second load that runs beside the measured load and is not measured itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background: Option<Background>,
@@ -172,9 +178,17 @@ impl Experiment {
     /// The instruments that the experiment needs: those that it names, and those of the metrics that its
     /// claims and figures name.
     pub fn instruments(&self) -> Vec<InstrumentName> {
-        let claims = self.claim.iter().map(|claim| claim.effect.metric());
+        let of_claim = |claim: &'_ Claim| {
+            let given = claim.given.keys().cloned();
+            given.chain([claim.effect.metric().to_owned()]).collect::<Vec<String>>()
+        };
+        let claims: Vec<String> = self.claim.iter().flat_map(of_claim).collect();
         let figures = self.figure.iter().map(|figure| figure.metric.as_str());
-        let needed = claims.chain(figures).filter_map(|name| self.metric(name)?.needs);
+        let needed = claims
+            .iter()
+            .map(String::as_str)
+            .chain(figures)
+            .filter_map(|name| self.metric(name)?.needs);
         let mut all: Vec<InstrumentName> = self.instruments.iter().copied().chain(needed).collect();
         all.sort_unstable();
         all.dedup();
@@ -260,6 +274,11 @@ impl Experiment {
             }));
         }
         cells
+    }
+
+    /// The part of its processors' time that a server gets in a preset; `None`: all of it.
+    pub fn slow_in(&self, preset: &Preset) -> Option<f64> {
+        preset.slow.or(self.slow).filter(|part| *part > 0.0 && *part < 1.0)
     }
 
     /// A pool as a preset has it.

@@ -244,6 +244,7 @@ pub static BUILT_IN: &[BuiltInMetric] = &[
     lower("queue-peak-ratio", "Longest queue per descriptor ÷ per event", "ratio", "`queue-peak-per-fd` ÷ `queue-peak`, of one record of events."),
 
     lower("cpu-percent", "CPU use", "%", "CPU time of the subject and its children in the window, in percent of one processor."),
+    lower("busy-percent", "Use of its processors", "%", "CPU time of the subject and its children in the window, in percent of what it could have: its processors, or the part of them that the key `slow` leaves."),
     needing(lower("machine-percent", "CPU use by the idle counter", "%", "The time of the subject's processors that was not left over for a thread of the lowest scheduling class. Interrupts and kernel threads are included."), InstrumentName::IdleCounter),
     lower("cpu-per-response", "CPU per response", "µs", "CPU time of the subject per response."),
     lower("cpu-per-megabyte", "CPU per megabyte", "ms", "CPU time of the subject per 10⁶ bytes of bodies."),

@@ -43,6 +43,11 @@ pub struct Preset {
     /// Keys of pools, by the name of the pool. Each key given here replaces the pool's own key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, PoolSpec>,
+    /// The part of its processors' time that a server gets, in place of the experiment's own key `slow`; `1` is all
+    /// of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("exclusiveMinimum" = 0, "maximum" = 1))]
+    pub slow: Option<f64>,
     /// How long the whole experiment may take. After the first round, no round is begun that would end later;
     /// the lab then says how many rounds were run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

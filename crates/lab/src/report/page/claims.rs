@@ -6,6 +6,8 @@ use super::{badge, heading, section_id};
 use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::ExperimentReport;
 use crate::report::model::{Report, VerdictCounts};
+use crate::report::terminal::tone_sign;
+use crate::report::verdicts::{self, Conclusion, OpenReason};
 use crate::spec::claim::By;
 use crate::spec::experiment::QUICK;
 
@@ -30,7 +32,7 @@ pub(super) fn render(report: &Report) -> Markup {
                 thead {
                     tr {
                         th { "Claim" } th.n { "Published" } th.n { "Here (95 % interval)" }
-                        th { "Verdict" } th { "Why" }
+                        th { "Verdict here" } th { "Emulated machine" } th { "Why" }
                     }
                 }
                 @for one in &report.experiments { (experiment(one)) }
@@ -46,7 +48,8 @@ fn decided(report: &Report) -> Markup {
     let missing = claims().filter(|claim| claim.verdict.is_not_measured()).count();
     html! {
         p {
-            b { (decided) " of " (claims().count()) " claims are decided" } "."
+            b { (decided) " of " (claims().count()) " claims are decided here" } "; "
+            (verdicts::together(report))
             @if missing > 0 {
                 " " (missing) " are not measured: the preset " b { (report.session.preset) }
                 ", or flags, leave out what they are about"
@@ -77,18 +80,19 @@ fn experiment(experiment: &ExperimentReport) -> Markup {
         tbody {
             @if !experiment.claims.is_empty() {
                 tr.group {
-                    th colspan="5" scope="rowgroup" {
+                    th colspan="6" scope="rowgroup" {
                         a href={ "#" (section_id(&experiment.id)) } { (experiment.title) }
                         @if let Some(source) = &experiment.source { " " span.dim { (source) } }
                     }
                 }
             }
-            @for claim in &experiment.claims { (row(claim)) }
+            @for claim in &experiment.claims { (row(&experiment.id, claim)) }
         }
     }
 }
 
-fn row(claim: &ClaimReport) -> Markup {
+fn row(experiment: &str, claim: &ClaimReport) -> Markup {
+    let (emulated, conclusion) = verdicts::of_report(experiment, claim);
     let deciding = claim.deciding_row();
     let whose = if claim.by == By::Ours { "ours" } else { "document" };
     let marks = deciding.map(|row| row.mark_words()).filter(|words| !words.is_empty());
@@ -103,7 +107,18 @@ fn row(claim: &ClaimReport) -> Markup {
                 @if let Some(row) = deciding { (row.value_words()) } @else { "–" }
             }
             td data-label="Verdict" { a.verdict href={ "#" (claim.anchor) } { (badge(&claim.verdict)) } }
+            td data-label="Emulated" {
+                @if let Some(emulated) = emulated {
+                    span class={ "badge " (super::tone_class(emulated.finding.tone)) } {
+                        (tone_sign(emulated.finding.tone)) " " (emulated.finding.verdict)
+                    }
+                    " " (emulated.finding.here)
+                } @else { "–" }
+            }
             td.why data-label="Why" {
+                @if let Conclusion::Open { why: OpenReason::Disagree, .. } = conclusion {
+                    "Open: the instruments disagree. "
+                }
                 (claim.verdict.why)
                 @if let Some(marks) = marks { span.dim { "; " (marks) } }
             }

@@ -10,6 +10,7 @@ mod table;
 pub use table::table;
 
 use crate::report::docs::{ClaimFinding, SessionResults};
+use crate::report::model::Report;
 use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::{ExperimentReport, ExperimentState};
 use crate::spec::claim::By;
@@ -123,7 +124,7 @@ pub fn verdicts(results: &SessionResults) -> Vec<ClaimVerdict> {
 
 fn verdict(experiment: &str, claim: ClaimReport, results: &SessionResults) -> ClaimVerdict {
     let here = results.finding(experiment, &claim).cloned();
-    let emulated = shipped::finding(experiment, &claim.id);
+    let emulated = shipped::finding(experiment, &claim.id, &claim.text);
     let again = format!("drover lab run {experiment} --preset standard");
     let conclusion = conclude(here.as_ref(), emulated.as_ref(), again);
     ClaimVerdict {
@@ -136,6 +137,31 @@ fn verdict(experiment: &str, claim: ClaimReport, results: &SessionResults) -> Cl
         emulated,
         conclusion,
     }
+}
+
+/// What follows for a claim of a session's report, together with what the emulated machine found.
+#[must_use]
+pub fn of_report(experiment: &str, claim: &ClaimReport) -> (Option<EmulatedFinding>, Conclusion) {
+    let emulated = shipped::finding(experiment, &claim.id, &claim.text);
+    let here = ClaimFinding::of(claim);
+    let again = format!("drover lab run {experiment} --preset standard");
+    let conclusion = conclude(Some(&here), emulated.as_ref(), again);
+    (emulated, conclusion)
+}
+
+/// How many of the report's claims of documents the emulated machine decides beside those that are decided here.
+pub(crate) fn together(report: &Report) -> String {
+    let claims = report.experiments.iter().flat_map(|one| {
+        let of_document = one.claims.iter().filter(|claim| claim.by == By::Document);
+        of_document.map(|claim| of_report(&one.id, claim).1)
+    });
+    let claims: Vec<Conclusion> = claims.collect();
+    let is_decided = |it: &&Conclusion| matches!(it, Conclusion::Decided { .. });
+    let decided = claims.iter().filter(is_decided).count();
+    format!(
+        "with the emulated machine's, {decided} of {} claims of documents ('drover lab claims' lists all)",
+        claims.len()
+    )
 }
 
 /// What follows from both findings; `again` is the command that measures the claim's experiment.

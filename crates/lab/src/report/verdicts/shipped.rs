@@ -13,7 +13,7 @@ use crate::model::{Cell, Sample};
 use crate::record::{MeasuredExperiment, RecordedSession};
 use crate::report::docs::ClaimFinding;
 use crate::report::model::{claim, words};
-use crate::spec::Experiment;
+use crate::spec::{Experiment, built_in};
 use crate::subject::guest::{EMULATED_KERNEL, MODULES_COMMIT};
 
 /// The version of the data.
@@ -141,11 +141,27 @@ pub fn all() -> &'static [ShippedSession] {
     })
 }
 
-/// What the emulated machine found of a claim of a built-in experiment; `None`: it does not judge it.
-pub fn finding(experiment: &str, claim: &str) -> Option<EmulatedFinding> {
-    static ALL: OnceLock<BTreeMap<String, EmulatedFinding>> = OnceLock::new();
-    let all = ALL.get_or_init(|| all().iter().flat_map(ShippedSession::findings).collect());
-    all.get(&format!("{experiment}/{claim}")).cloned()
+/// What the emulated machine found of a claim of a built-in experiment; `None`: it does not judge it, or the claim of that
+/// letter is another one, as in a file of a user's own.
+#[must_use]
+pub fn finding(experiment: &str, claim: &str, text: &str) -> Option<EmulatedFinding> {
+    static ALL: OnceLock<BTreeMap<String, (String, EmulatedFinding)>> = OnceLock::new();
+    let with_text = |(judged, finding): (String, EmulatedFinding)| {
+        let text = text_of(&judged)?;
+        Some((judged, (text, finding)))
+    };
+    let all = ALL.get_or_init(|| {
+        all().iter().flat_map(ShippedSession::findings).filter_map(with_text).collect()
+    });
+    let (judged, finding) = all.get(&format!("{experiment}/{claim}"))?;
+    (judged == text).then(|| finding.clone())
+}
+
+/// The statement of a claim of a built-in experiment: `dispatch-overhead/c1`.
+fn text_of(claim: &str) -> Option<String> {
+    let (experiment, id) = claim.split_once('/')?;
+    let experiment = built_in::experiment(experiment)?.ok()?;
+    experiment.claim.into_iter().find(|one| one.id == id).map(|one| one.text)
 }
 
 #[cfg(test)]

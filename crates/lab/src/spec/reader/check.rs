@@ -323,10 +323,7 @@ impl<'a> Check<'a> {
             }
             let known = self.metric_names();
             for (name, entry) in command.get("metrics").into_iter().flat_map(Node::entries) {
-                if !known.contains(&name.as_str()) {
-                    let suggestion = suggestion(name, known.iter().copied());
-                    self.fault(&entry.key, format!("no metric is called '{name}'{suggestion}"));
-                }
+                self.metric_key(name, &entry.key, &known);
             }
         }
     }
@@ -413,14 +410,19 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Checks a key that is a metric's name.
+    fn metric_key(&mut self, name: &str, place: &Location, known: &[&str]) {
+        if !known.contains(&name) {
+            let suggestion = suggestion(name, known.iter().copied());
+            self.fault(place, format!("no metric is called '{name}'{suggestion}"));
+        }
+    }
+
     /// Checks which metrics are counted, and their tolerances.
     fn counted(&mut self) {
         let known = self.metric_names();
         for (name, entry) in self.root.get("counted").into_iter().flat_map(Node::entries) {
-            if !known.contains(&name.as_str()) {
-                let suggestion = suggestion(name, known.iter().copied());
-                self.fault(&entry.key, format!("no metric is called '{name}'{suggestion}"));
-            }
+            self.metric_key(name, &entry.key, &known);
             if entry.node.number().is_some_and(|tolerance| !(0.0..1.0).contains(&tolerance)) {
                 let message =
                     "a tolerance is a share, 0 or more and less than 1; 0.01 stands for 1 %";
@@ -445,6 +447,11 @@ impl<'a> Check<'a> {
             self.levels(claim.get("where"), false);
             self.names(claim.get("also"), "subject", &subjects);
             self.region(claim.get("holds"));
+            let known = self.metric_names();
+            for (name, entry) in claim.get("given").into_iter().flat_map(Node::entries) {
+                self.metric_key(name, &entry.key, &known);
+                self.region(Some(&entry.node));
+            }
             if let Some(published) = claim.get("published") {
                 self.published(published);
             }

@@ -1,0 +1,185 @@
+//! A part of the processors' time for a subject (`slow`): so that the server is what limits a load, and not the generator.
+//!
+//! The kernel stops all threads of a control group when the group has used its quota, until the period ends (CFS bandwidth
+//! control). With a quota of the least length that it knows, 1 ms, rates vary by half a per cent; longer ones, real-time
+//! neighbours and deadlines were eight to fifteen times as rough. Where no group can be made, threads that spin take their part of
+//! the processors.
+
+use std::fs;
+use std::hint;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use super::cgroup::{self, Cgroup, Hierarchy};
+
+/// The least quota of the kernel, in microseconds.
+const QUOTA_US: f64 = 1000.0;
+
+/// A subject's part of its processors' time. Dropping the value ends the limit.
+#[derive(Debug)]
+pub struct CpuShare {
+    /// The group that was made for the limit.
+    group: Option<PathBuf>,
+    spinners: Option<Spinners>,
+    /// Why it is spinning threads that take time, if they do.
+    why_no_group: Option<String>,
+}
+
+impl CpuShare {
+    /// Gives `processes`, and their children from now on, the part `share` of `processors`. `billed` is the group that they
+    /// are in, if they are in one.
+    ///
+    /// # Errors
+    /// Neither a group nor threads can be made: with the reasons.
+    pub fn limit(
+        processes: &[u32],
+        billed: Option<&Cgroup>,
+        share: f64,
+        processors: &[usize],
+    ) -> Result<CpuShare, String> {
+        let quota = (QUOTA_US * processors.len().max(1) as f64).round();
+        let period = (QUOTA_US / share).round();
+        match limit_group(processes, billed, quota, period) {
+            Ok(group) => Ok(CpuShare { group, spinners: None, why_no_group: None }),
+            Err(why) => {
+                // Each thread beside the subject's takes as much as that one.
+                let beside = (1.0 / share - 1.0).round().max(1.0) as usize;
+                let cpus: Vec<usize> =
+                    processors.iter().copied().cycle().take(beside * processors.len()).collect();
+                let spinners = Spinners::start(&cpus);
+                let spinners =
+                    spinners.map_err(|error| format!("{why}; threads that spin: {error}"))?;
+                Ok(CpuShare { group: None, spinners: Some(spinners), why_no_group: Some(why) })
+            }
+        }
+    }
+
+    /// How the subject is slowed, for the record.
+    #[must_use]
+    pub fn by(&self) -> String {
+        match (&self.spinners, &self.why_no_group) {
+            (Some(_), Some(why)) => {
+                format!("threads that spin, since there is no control group: {why}")
+            }
+            _ => "the quota of a control group".to_owned(),
+        }
+    }
+}
+
+impl Drop for CpuShare {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            // The lab ends the subject before: a group without processes can be removed.
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// Threads of ordinary rank that use whatever the scheduler gives them. Dropping the value ends them.
+#[derive(Debug)]
+struct Spinners {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Spinners {
+    /// Starts a thread on each of these processors.
+    fn start(cpus: &[usize]) -> io::Result<Spinners> {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut spinners = Spinners { over: Arc::clone(&over), threads: Vec::new() };
+        for &cpu in cpus {
+            let over = Arc::clone(&over);
+            let spin = move || {
+                let is_pinned = drover_sys::process::pin_current_thread(cpu).is_ok();
+                while is_pinned && !over.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            };
+            spinners.threads.push(thread::Builder::new().name(format!("share {cpu}")).spawn(spin)?);
+        }
+        Ok(spinners)
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Sets the quota, in a group of its own with version 1, and in the group of the bill with version 2. Returns the group that it
+/// has made.
+fn limit_group(
+    processes: &[u32],
+    billed: Option<&Cgroup>,
+    quota: f64,
+    period: f64,
+) -> Result<Option<PathBuf>, String> {
+    if let Some(group) = billed.filter(|group| group.hierarchy() == Hierarchy::V2) {
+        let file = group.folder().join("cpu.max");
+        if file.exists() {
+            let set = fs::write(&file, format!("{quota} {period}"));
+            return set.map(|()| None).map_err(|error| format!("{}: {error}", file.display()));
+        }
+    }
+    let parent = cgroup::of_version_1("cpu").ok_or("no hierarchy has the controller cpu")?;
+    cgroup::sweep(&parent);
+    let folder = parent.join(cgroup::name());
+    let made = || {
+        fs::create_dir(&folder)?;
+        fs::write(folder.join("cpu.cfs_period_us"), period.to_string())?;
+        fs::write(folder.join("cpu.cfs_quota_us"), quota.to_string())?;
+        processes.iter().try_for_each(|pid| fs::write(folder.join("cgroup.procs"), pid.to_string()))
+    };
+    match made() {
+        Ok(()) => Ok(Some(folder)),
+        Err(error) => {
+            let _ = fs::remove_dir(&folder);
+            Err(format!("{}: {error}", folder.display()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn busy() -> Child {
+        Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()
+    }
+
+    /// One that wants a whole processor gets a tenth: the kernel counts the periods in which it had to wait.
+    #[test]
+    fn a_process_that_wants_more_than_its_part_is_stopped_until_its_period_ends() {
+        let mut child = busy();
+        let share = CpuShare::limit(&[child.id()], None, 0.1, &[0]).unwrap();
+        if let Some(group) = share.group.clone() {
+            let throttled = || {
+                let text = fs::read_to_string(group.join("cpu.stat")).unwrap();
+                let line = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+                line.unwrap().parse::<u64>().unwrap()
+            };
+            let begin = Instant::now();
+            while throttled() < 3 {
+                assert!(begin.elapsed() < Duration::from_secs(60), "it is never stopped");
+                std::thread::yield_now();
+            }
+        } else {
+            drover_testing::skip!("{}", share.by());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let group = share.group.clone();
+        drop(share);
+        assert!(group.is_none_or(|group| !group.exists()));
+    }
+}
