@@ -167,8 +167,8 @@ fn with_arguments(config: &Config) -> Vec<(c_long, Vec<Argument>)> {
         libc::F_GETPIPE_SZ,
         libc::F_SETPIPE_SZ,
     ];
-    let waits_with = mechanisms::waits_with(config.mechanism);
-    if waits_with.contains(&"rt_sigtimedwait") {
+    // Also where a device takes the signals: the kernel sends them as ever.
+    if config.mechanism.waits_with.contains(&"rt_sigtimedwait") {
         commands.extend([F_SETSIG, F_SETOWN_EX, F_GETOWN_EX]);
     }
     let commands = commands.into_iter();
