@@ -235,6 +235,8 @@ pub struct Config {
     pub min_wait: Duration,
     /// The file that the counters are written to at SIGUSR1 and at the end.
     pub counters: Option<PathBuf>,
+    /// Whether the counts of waits and events are kept up to date at each wait. With [`Config::admin`] they always are.
+    pub counts_events: bool,
     /// The unix(7) socket at which another server takes over the listening sockets; and this one from the server that
     /// runs, if there is one.
     pub take_over: Option<PathBuf>,
@@ -360,6 +362,7 @@ impl Config {
             send_budget: None,
             min_wait: Duration::ZERO,
             counters: None,
+            counts_events: false,
             take_over: None,
             config_file: None,
             record_events: None,

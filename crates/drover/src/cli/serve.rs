@@ -331,6 +331,7 @@ fn configuration(
         send_budget: args.send_budget.0,
         min_wait: args.min_wait,
         counters: args.counters,
+        counts_events: args.count_events,
         take_over: args.take_over,
         record_events: args.record_events,
         spin: args.spin_per_request.filter(|time| !time.is_zero()),

@@ -81,6 +81,7 @@ impl Session<'_> {
             work: work.path(),
             trace: kinds.contains(&InstrumentName::Stages).then_some(trace.as_path()),
             counters: &counters,
+            counts_events: kinds.contains(&InstrumentName::Counters),
             notes_access: false,
             descriptors: self.descriptors(subject, &cell.levels),
             guest: self.options.guest.as_ref().map(|guest| guest.socket.as_path()),

@@ -61,6 +61,8 @@ pub struct Scene<'a> {
     pub trace: Option<&'a Path>,
     /// The file for the counters of Drover's own server.
     pub counters: &'a Path,
+    /// Whether that server keeps its counts of events up to date, which costs it a little at each wait.
+    pub counts_events: bool,
     /// Whether accesses to files are to be recorded on the disk.
     pub notes_access: bool,
     /// The most descriptors of each process of the run, if that is more than the lab's own limit.

@@ -43,6 +43,10 @@ impl Subject for Serve<'_> {
             unless_given("--trace", &trace.display().to_string());
         }
         unless_given("--counters", &scene.counters.display().to_string());
+        let is_given = |word: &String| word == "--count-events";
+        if scene.counts_events && !given.iter().any(is_given) {
+            words.push("--count-events".to_owned());
+        }
         if let Some(root) = scene.root.map(|root| root.display().to_string()) {
             // With --response-size, the server has no root.
             let is_told = |word: &String| is_flag(word, "--response-size") || *word == root;

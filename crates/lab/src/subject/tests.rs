@@ -104,6 +104,7 @@ fn on_scene<T>(act: impl FnOnce(&Scene<'_>) -> T) -> T {
         work: folder.path(),
         trace: None,
         counters: &folder.path().join("counters"),
+        counts_events: false,
         notes_access: false,
         descriptors: None,
     };

@@ -422,7 +422,8 @@ pub struct Statistics {
     pub accept_errors: u64,
     /// Wake-ups for a connection that another worker had taken already.
     pub accepts_lost: u64,
-    /// How often the workers have asked their dispatch mechanism for events.
+    /// How often the workers have asked their dispatch mechanism for events. This and the next two are counted when a worker
+    /// ends, and at each wait with [`Config::admin`](crate::Config::admin) or `counts_events`.
     pub dispatch_waits: u64,
     /// Events that the dispatch mechanism has reported.
     pub events: u64,

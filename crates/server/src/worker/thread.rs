@@ -79,7 +79,7 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     let net = open_net(&config, &options, &counters, events)?;
     let carrier = CountsCarrier::new(&counters, &options.file_options.counts);
     let carrier = Rc::new(RefCell::new(carrier));
-    if config.admin.is_some() {
+    if config.admin.is_some() || config.counts_events {
         let carrier = Rc::clone(&carrier);
         net.on_wait(move |counts| carrier.borrow_mut().add(counts));
     }

@@ -387,6 +387,13 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(super) counters: Option<PathBuf>,
 
+    /// Keep the counts of waits and events of --counters up to date at each wait
+    ///
+    /// Without it they are counted when a worker ends, and always with --admin
+    #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
+    #[arg(long, requires = "counters")]
+    pub(super) count_events: bool,
+
     /// Write every event that --dispatch reports to FILE: its time and its connection
     ///
     /// For a server with a single worker
