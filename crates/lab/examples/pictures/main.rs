@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use drover_lab::record::SessionRecord;
-use drover_lab::report::docs::{self, SessionResults};
+use drover_lab::report::docs;
+use drover_lab::report::findings::SessionResults;
 use drover_lab::report::model::Report;
 use drover_testing::browser::Browser;
 use serde::Deserialize;

@@ -8,13 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
-use super::model::Report;
+use super::findings::{ClaimFinding, SessionResults};
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::{ExperimentReport, ExperimentState};
-use super::model::words;
 use super::terminal::tone_sign;
+use super::verdicts::{self, Conclusion, Instrument, OpenReason};
 use crate::spec::built_in;
 use crate::spec::claim::By;
 use crate::spec::experiment::Experiment;
@@ -23,138 +21,6 @@ use crate::spec::subject::SubjectSpec;
 
 /// The marker at the end of a generated part.
 const END: &str = "<!-- end -->";
-
-/// The results of a session.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SessionResults {
-    /// The machine in a line.
-    pub machine: String,
-    /// A remark on the machine; may be empty.
-    pub note: String,
-    /// The version of Drover.
-    pub version: String,
-    /// The hash of the session's binary.
-    pub program: String,
-    /// The preset.
-    pub preset: String,
-    /// When the session began (UTC, RFC 3339), and how long it took, in words.
-    pub began: String,
-    /// See `began`.
-    pub took: String,
-    /// The runs.
-    pub runs: usize,
-    /// The verdicts, by experiment and by the claim's id.
-    pub experiments: BTreeMap<String, BTreeMap<String, ClaimFinding>>,
-}
-
-/// The verdict on a claim.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClaimFinding {
-    /// The effect that was judged, in words, and the region in which the claim is true. If the words of the claim
-    /// have changed since, the claim counts as not measured.
-    pub effect: String,
-    /// See `effect`.
-    pub criterion: String,
-    /// The effect that decides, with its interval of 95 %; a dash if there is none.
-    pub here: String,
-    /// The subjects and levels of that effect.
-    pub of: String,
-    /// The verdict in a word or two.
-    pub verdict: String,
-    /// The meaning of the verdict for the claim.
-    pub tone: Tone,
-    /// The reason of the verdict.
-    pub why: String,
-}
-
-impl ClaimFinding {
-    pub(crate) fn of(claim: &ClaimReport) -> ClaimFinding {
-        let row = claim.deciding_row();
-        let place = row.map(|row| [row.subject_words(), row.place.clone()]);
-        let place = place.into_iter().flatten().filter(|it| !it.is_empty());
-        ClaimFinding {
-            effect: claim.effect.clone(),
-            criterion: claim.criterion.clone(),
-            here: row.map_or_else(|| "–".to_owned(), |row| row.value_words()),
-            of: place.collect::<Vec<_>>().join(", "),
-            verdict: claim.verdict.word.clone(),
-            tone: claim.verdict.tone,
-            why: claim.verdict.why.clone(),
-        }
-    }
-
-    /// Whether the claim is still judged by the effect and the region of this result.
-    fn is_of(&self, claim: &ClaimReport) -> bool {
-        self.effect == claim.effect && self.criterion == claim.criterion
-    }
-
-    /// The effect with its subjects and levels, in words.
-    fn found(&self) -> String {
-        match self.of.as_str() {
-            "" => self.here.clone(),
-            of => format!("{}, {of}", self.here),
-        }
-    }
-
-    /// The verdict in words; an open verdict with its reason.
-    fn outcome(&self) -> String {
-        let verdict = format!("{} {}", tone_sign(self.tone), self.verdict);
-        match self.tone {
-            Tone::Open if self.verdict != "not measured" => format!("{verdict}: {}", self.why),
-            _ => verdict,
-        }
-    }
-}
-
-impl SessionResults {
-    /// The results that a report has. `note` is a remark on the machine.
-    #[must_use]
-    pub fn of(report: &Report, note: &str) -> SessionResults {
-        let machine = report.machine.as_ref();
-        let claims = |one: &ExperimentReport| {
-            one.claims.iter().map(|claim| (claim.id.clone(), ClaimFinding::of(claim))).collect()
-        };
-        SessionResults {
-            machine: machine.map_or_else(String::new, |it| it.line.clone()),
-            note: note.to_owned(),
-            version: report.session.version.clone(),
-            program: machine.map_or_else(String::new, |it| it.program.clone()),
-            preset: report.session.preset.clone(),
-            began: report.session.began.clone(),
-            took: words::duration(report.session.took_s),
-            runs: report.session.runs,
-            experiments: report
-                .experiments
-                .iter()
-                .map(|one| (one.id.clone(), claims(one)))
-                .collect(),
-        }
-    }
-
-    pub(crate) fn finding(&self, experiment: &str, claim: &ClaimReport) -> Option<&ClaimFinding> {
-        self.experiments.get(experiment)?.get(&claim.id).filter(|found| found.is_of(claim))
-    }
-
-    /// The results of the session that the documentation is about.
-    ///
-    /// # Panics
-    /// The file that is part of the program cannot be read. A test makes the pages of it.
-    #[must_use]
-    pub fn published() -> SessionResults {
-        let text = include_str!("../../../../docs/experiments/results.json");
-        serde_json::from_str(text).expect("a test reads it")
-    }
-
-    /// The machine and the time of the session, as a paragraph.
-    #[must_use]
-    pub fn machine(&self) -> String {
-        let note = if self.note.is_empty() { String::new() } else { format!("; {}", self.note) };
-        format!(
-            "{}{note}. Preset `{}`, {} runs in {}, begun {}, Drover {} (binary {}).\n",
-            self.machine, self.preset, self.runs, self.took, self.began, self.version, self.program
-        )
-    }
-}
 
 /// The page with `text` as the content of the generated part `part`.
 ///
@@ -197,22 +63,32 @@ pub fn pages(folder: &Path, results: &SessionResults) -> Result<Vec<(PathBuf, St
     std::iter::once(fill_all("README", &index)).chain(experiments).collect()
 }
 
-/// The claims of an experiment, with the published results and those of the session.
+/// The claims of an experiment, with the published results, those of the session, and those of the emulated machine.
 #[must_use]
 pub fn claims(experiment: &Experiment, results: &SessionResults) -> String {
-    let mut text =
-        String::from("| claim | published | measured here | verdict |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "| claim | published | measured here | emulated machine | verdict |\n|---|---|---|---|---|\n",
+    );
     for claim in report(experiment).claims {
         let ours = if claim.by == By::Ours { " (ours)" } else { "" };
-        let finding = results.finding(&experiment.id, &claim);
-        let found = finding.map_or_else(|| "–".to_owned(), ClaimFinding::found);
-        let outcome = finding.map_or_else(|| "? not measured".to_owned(), ClaimFinding::outcome);
-        let cells = [
-            format!("**{}**{ours} {} *True at {}.*", claim.id, claim.text, claim.criterion),
-            claim.published_words(),
-            found,
-            outcome,
-        ];
+        let said = format!("**{}**{ours} {} *True at {}.*", claim.id, claim.text, claim.criterion);
+        let one = verdicts::verdict(&experiment.id, claim, results);
+        let here = one.here.as_ref();
+        let counted = one.emulated.as_ref().map_or_else(|| "–".to_owned(), |it| it.words());
+        let outcome = match &one.conclusion {
+            Conclusion::Decided { tone, word, by } => {
+                let by = if *by == Instrument::Emulated { ", as counted" } else { "" };
+                format!("{} {word}{by}", tone_sign(*tone))
+            }
+            Conclusion::Open { why: OpenReason::Disagree, .. } => {
+                format!("? {}", OpenReason::Disagree.words())
+            }
+            Conclusion::Open { .. } => {
+                here.map_or_else(|| "? not measured".to_owned(), ClaimFinding::outcome)
+            }
+        };
+        let found = here.map_or_else(|| "–".to_owned(), ClaimFinding::found);
+        let cells = [said, one.published, found, counted, outcome];
         row(&mut text, &cells.map(|it| cell(&it)));
     }
     text
@@ -257,11 +133,15 @@ pub fn index(experiments: &[Experiment], results: &SessionResults) -> String {
         String::from("| experiment | what it asks | ✓ | ✗ | ? |\n|---|---|---|---|---|\n");
     for experiment in experiments {
         let report = report(experiment);
-        let tone = |claim| {
-            results.finding(&experiment.id, claim).map_or(Tone::Open, |finding| finding.tone)
-        };
-        let count =
-            |wanted| report.claims.iter().filter(|claim| tone(claim) == wanted).count().to_string();
+        let tone =
+            |claim: &ClaimReport| match verdicts::verdict(&experiment.id, claim.clone(), results)
+                .conclusion
+            {
+                Conclusion::Decided { tone, .. } => tone,
+                Conclusion::Open { .. } => Tone::Open,
+            };
+        let tones: Vec<Tone> = report.claims.iter().map(tone).collect();
+        let count = |wanted| tones.iter().filter(|tone| **tone == wanted).count().to_string();
         let id = &experiment.id;
         let cells = [
             format!("[{id}]({id}.md)"),
@@ -338,6 +218,7 @@ fn commands(experiment: &Experiment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::Report;
     use crate::report::testing::{Builder, rates, ratio, text};
 
     fn experiment(holds: &str) -> Experiment {
@@ -357,7 +238,7 @@ mod tests {
         let (results, experiment) = (results(), experiment("{ above = 1.5 }"));
         let table = claims(&experiment, &results);
         assert!(table.contains("| **x** Claim x. *True at ≥ 1.5.* | – | 1.99 ("), "{table}");
-        assert!(table.contains("a ÷ b") && table.contains("| ✓ holds |"), "{table}");
+        assert!(table.contains("a ÷ b") && table.contains("| – | ✓ holds |"), "{table}");
         let index = index(&[experiment], &results);
         assert!(index.contains("| [one](one.md) |  | 1 | 0 | 0 |"), "{index}");
         assert!(results.machine().contains("nobody else on it"));
@@ -368,7 +249,7 @@ mod tests {
     #[test]
     fn a_claim_that_has_changed_was_not_measured() {
         let table = claims(&experiment("{ above = 1.6 }"), &results());
-        assert!(table.contains("| – | – | ? not measured |"), "{table}");
+        assert!(table.contains("| – | – | – | ? not measured |"), "{table}");
     }
 
     #[test]

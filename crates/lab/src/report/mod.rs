@@ -4,6 +4,7 @@
 
 pub mod csv;
 pub mod docs;
+pub mod findings;
 pub mod model;
 pub mod page;
 pub mod terminal;

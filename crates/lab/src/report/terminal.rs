@@ -207,14 +207,11 @@ impl Lines {
     /// What the emulated machine found of a claim, if it judges it.
     fn emulated(&mut self, experiment: &str, claim: &ClaimReport) {
         let (Some(emulated), conclusion) = verdicts::of_report(experiment, claim) else { return };
-        let finding = emulated.finding;
-        let sign = tone_sign(finding.tone);
         let disagree = match conclusion {
             Conclusion::Open { why: OpenReason::Disagree, .. } => "; the instruments disagree",
             _ => "",
         };
-        let text =
-            format!("emulated machine: {} → {sign} {}{disagree}", finding.here, finding.verdict);
+        let text = format!("emulated machine: {}{disagree}", emulated.words());
         self.wrapped("         ", 9, &text);
     }
 

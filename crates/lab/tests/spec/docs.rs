@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use drover_lab::report::docs::{self, SessionResults};
+use drover_lab::report::docs;
+use drover_lab::report::findings::SessionResults;
 use drover_lab::spec::built_in;
 use drover_lab::spec::schema::{self, reference};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use drover_lab::record::SessionRecord;
-use drover_lab::report::docs::SessionResults;
+use drover_lab::report::findings::SessionResults;
 use drover_lab::report::model::Report;
 use drover_lab::report::verdicts::{table, verdicts};
 

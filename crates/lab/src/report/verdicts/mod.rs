@@ -9,7 +9,7 @@ mod table;
 
 pub use table::table;
 
-use crate::report::docs::{ClaimFinding, SessionResults};
+use crate::report::findings::{ClaimFinding, SessionResults};
 use crate::report::model::Report;
 use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::{ExperimentReport, ExperimentState};
@@ -122,7 +122,12 @@ pub fn verdicts(results: &SessionResults) -> Vec<ClaimVerdict> {
     experiments.iter().flat_map(of).collect()
 }
 
-fn verdict(experiment: &str, claim: ClaimReport, results: &SessionResults) -> ClaimVerdict {
+/// A claim of an experiment, with what `results` and the shipped sessions say of it.
+pub(super) fn verdict(
+    experiment: &str,
+    claim: ClaimReport,
+    results: &SessionResults,
+) -> ClaimVerdict {
     let here = results.finding(experiment, &claim).cloned();
     let emulated = shipped::finding(experiment, &claim.id, &claim.text);
     let again = format!("drover lab run {experiment} --preset standard");

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::claims;
 use crate::model::{Cell, Sample};
 use crate::record::{MeasuredExperiment, RecordedSession};
-use crate::report::docs::ClaimFinding;
+use crate::report::findings::ClaimFinding;
 use crate::report::model::{claim, words};
+use crate::report::terminal::tone_sign;
 use crate::spec::{Experiment, built_in};
 use crate::subject::guest::{EMULATED_KERNEL, MODULES_COMMIT};
 
@@ -120,6 +121,12 @@ pub struct EmulatedFinding {
 }
 
 impl EmulatedFinding {
+    /// The effect with its verdict, in words.
+    pub(crate) fn words(&self) -> String {
+        let sign = tone_sign(self.finding.tone);
+        format!("{} → {sign} {}", self.finding.here, self.finding.verdict)
+    }
+
     /// The command that repeats it.
     #[must_use]
     pub fn command(&self) -> String {

@@ -1,11 +1,11 @@
 //! The table of all claims, for the terminal.
 
-use crate::report::docs::{ClaimFinding, SessionResults};
+use crate::report::findings::{ClaimFinding, SessionResults};
 use crate::report::model::claim::Tone;
 use crate::report::terminal::{Lines, tone_sign};
 use crate::spec::claim::By;
 
-use super::shipped::{self, EmulatedFinding};
+use super::shipped;
 use super::{ClaimVerdict, Conclusion};
 
 /// All claims with what was published and what each instrument found, in lines of at most `width` columns, and the count of those
@@ -54,7 +54,7 @@ fn rows(lines: &mut Lines, one: &ClaimVerdict) {
     let ours = if one.by == By::Ours { " (ours)" } else { "" };
     lines.wrapped("  ", 7, &format!("{:<4} {}{ours}", one.id, one.text));
     let machine = one.here.as_ref().map_or_else(|| "–".to_owned(), found);
-    let emulated = one.emulated.as_ref().map_or_else(|| "–".to_owned(), counted);
+    let emulated = one.emulated.as_ref().map_or_else(|| "–".to_owned(), |it| it.words());
     let found = format!("published {}; machine {machine}; emulated {emulated}", one.published);
     lines.wrapped("       ", 9, &found);
     lines.wrapped("       ", 9, &conclusion);
@@ -66,10 +66,6 @@ fn found(finding: &ClaimFinding) -> String {
         "–" => finding.verdict.clone(),
         here => format!("{here}, {}", finding.verdict),
     }
-}
-
-fn counted(emulated: &EmulatedFinding) -> String {
-    found(&emulated.finding)
 }
 
 /// How many of the documents' claims are decided, and by whom; then our own.
