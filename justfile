@@ -33,6 +33,12 @@ lab:
 pictures SESSION NOTE="":
     cargo run -p drover-lab --example pictures -- "{{SESSION}}" "{{NOTE}}"
 
+# The sessions of the emulated machine that ship with Drover, anew: an hour and a half.
+claims:
+    cargo build --release
+    target/release/drover lab run --vm kernel/*.toml --preset claims --out target/claims
+    cargo run -p drover-lab --example claims -- target/claims
+
 # One fuzz target for a minute: just fuzz request
 fuzz TARGET:
     cargo +nightly fuzz run {{TARGET}} -- -max_total_time=60
