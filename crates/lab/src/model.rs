@@ -99,6 +99,8 @@ pub enum Mark {
     Cold,
     /// The window saw fewer events than its metrics need.
     FewEvents,
+    /// Everything that was offered was answered: rates say what was asked for, and are lower bounds of what the subject can do.
+    AnsweredAll,
     /// The machine paused (stolen time, a stopped virtual machine).
     Stalled,
     /// This machine could not make the run: it lacks a right, a program, a facility of the kernel, or room within a

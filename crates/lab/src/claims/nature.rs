@@ -26,6 +26,8 @@ pub(crate) enum Use {
     /// Each value is compared with another value of its round. A disturbance of the machine hits both sides by
     /// chance, and widens the interval.
     Compared,
+    /// As [`Use::Compared`], in a claim about what a subject can do: a rate that was offered and answered is less than that.
+    Able,
     /// Each value counts by itself.
     Alone,
     /// The effect is how much the values vary.
@@ -37,11 +39,11 @@ pub(crate) enum Use {
 impl Use {
     pub(super) fn by(effect: &Effect) -> Use {
         match effect {
-            Effect::Ratio(_)
-            | Effect::Change(_)
-            | Effect::Profile(_)
-            | Effect::Exponent(_)
-            | Effect::Peak(_) => Use::Compared,
+            Effect::Ratio(_) | Effect::Change(_) | Effect::Profile(_) | Effect::Exponent(_) => {
+                Use::Able
+            }
+            // The highest of several loads: what is offered below it is answered.
+            Effect::Peak(_) => Use::Compared,
             Effect::Value(_) | Effect::Offered(_) | Effect::Knee(_) => Use::Alone,
             Effect::Spread(_) => Use::Varied,
         }
@@ -61,7 +63,7 @@ const NEED_MANY_EVENTS: [&str; 8] = [
 ];
 
 fn nature(metric: &str, better: Better) -> Nature {
-    let is_time = ["latency-", "first-byte-", "connection-", "connect-"]
+    let is_time = ["latency-", "service-", "first-byte-", "connection-", "connect-"]
         .iter()
         .any(|prefix| metric.starts_with(prefix));
     let is_rate = [
@@ -104,12 +106,17 @@ pub(crate) fn bound(metric: &str, better: Better, marks: &BTreeSet<Mark>, used: 
     };
     let limited = marks.contains(&Mark::GeneratorLimited)
         // A machine without pauses does the same work or more, and lets clients wait at most as long.
-        || (used == Use::Alone && marks.contains(&Mark::Stalled));
+        || (used == Use::Alone && marks.contains(&Mark::Stalled))
+        || (used == Use::Able
+            && marks.contains(&Mark::AnsweredAll)
+            && ["response-rate", "throughput"].contains(&metric));
+    // From its sending on, whatever the schedule was.
+    let is_late = marks.contains(&Mark::Late) && metric != "service-median";
     let of_generator = match nature {
         Nature::Rate if limited => Bound::AtLeast,
         // A late request is still sent: lateness changes how long a client waits and does not change the number of
         // requests.
-        Nature::Time if limited || marks.contains(&Mark::Late) => Bound::AtMost,
+        Nature::Time if limited || is_late => Bound::AtMost,
         _ => Bound::Exact,
     };
     // A request that timed out took at least its time-out. A request that failed has no time.
@@ -158,6 +165,29 @@ mod tests {
         assert_eq!(bound("response-rate", Better::Higher), Bound::Exact);
         assert_eq!(bound("cpu-percent", Better::Lower), Bound::Exact);
         assert_eq!(bound("latency-p99", Better::Lower), Bound::AtMost);
+    }
+
+    #[test]
+    fn a_median_from_sending_is_what_it_is_however_late_requests_are_sent() {
+        let late = BTreeSet::from([Mark::Late]);
+        let bound =
+            |marks: &BTreeSet<Mark>| bound("service-median", Better::Lower, marks, Use::Compared);
+        assert_eq!(bound(&late), Bound::Exact);
+        assert_eq!(bound(&BTreeSet::from([Mark::GeneratorLimited])), Bound::AtMost);
+    }
+
+    #[test]
+    fn what_was_offered_and_answered_is_a_bound_of_what_can_be() {
+        let all = BTreeSet::from([Mark::AnsweredAll]);
+        let bound = |metric, used| bound(metric, Better::Higher, &all, used);
+        assert_eq!(bound("response-rate", Use::Able), Bound::AtLeast);
+        for exact in [
+            bound("response-rate", Use::Compared),
+            bound("response-rate", Use::Alone),
+            bound("cpu-percent", Use::Able),
+        ] {
+            assert_eq!(exact, Bound::Exact);
+        }
     }
 
     #[test]

@@ -226,6 +226,7 @@ fn mark_words(mark: Mark) -> &'static str {
         Mark::Preempted => "other work kept the subject from its processor",
         Mark::Cold => "the subject was not yet steady",
         Mark::FewEvents => "too few events were seen",
+        Mark::AnsweredAll => "all that was offered was answered",
         Mark::Stalled => "the machine paused",
         Mark::Unavailable => "the run could not be made here",
         Mark::NotMeasured => "the lab itself failed",

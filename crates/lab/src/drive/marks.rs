@@ -47,9 +47,16 @@ impl Mark {
     }
 }
 
+/// From this share of the offered rate on, a subject has answered all.
+const ALL: f64 = 0.99;
+
 /// The marks of a result (`drover.load/3`).
 pub(super) fn marks(result: &Value) -> BTreeSet<Mark> {
     let mut marks = BTreeSet::new();
+    let offered = number(result, "/offered_rate");
+    if offered > 0.0 && number(result, "/achieved_rate") >= ALL * offered {
+        marks.insert(Mark::AnsweredAll);
+    }
     if result.pointer("/client/saturated") == Some(&Value::Bool(true)) {
         marks.insert(Mark::GeneratorLimited);
     }
@@ -95,6 +102,16 @@ mod tests {
 
     fn warning(code: &str, count: Option<u64>) -> Value {
         json!({ "code": code, "count": count, "text": "99 of 100 requests failed" })
+    }
+
+    #[test]
+    fn who_answers_what_is_offered_may_be_able_to_do_more() {
+        let at = |offered: Value, achieved: f64| {
+            marks(&json!({ "offered_rate": offered, "achieved_rate": achieved, "warnings": [] }))
+        };
+        assert_eq!(at(json!(1000.0), 995.0), [Mark::AnsweredAll].into());
+        assert_eq!(at(json!(1000.0), 900.0), BTreeSet::new());
+        assert_eq!(at(Value::Null, 900.0), BTreeSet::new());
     }
 
     /// The text decides nothing, and a code of another version is a warning.

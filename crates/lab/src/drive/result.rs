@@ -36,6 +36,7 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
             driven.values.insert(name.to_string(), us / 1e3);
         }
     };
+    set("service-median", "/service_us/p50");
     set("first-byte-mean", "/first_byte_us/mean");
     set("first-byte-max", "/first_byte_us/max");
     set("connection-mean", "/connect_us/mean");

@@ -229,6 +229,7 @@ pub static BUILT_IN: &[BuiltInMetric] = &[
     lower("latency-p99", "99 % response time", "ms", "The 99th percentile of the response times."),
     lower("latency-p99.9", "99.9 % response time", "ms", "The 99.9th percentile of the response times."),
     lower("latency-max", "Longest response time", "ms", "The longest response time."),
+    lower("service-median", "Median response time from sending", "ms", "The median time from a request's sending to the last byte of its response. Requests that are sent late do not change it."),
     lower("first-byte-mean", "Mean time to the first byte", "ms", "The mean time from a request's sending to the first byte of its response."),
     lower("first-byte-max", "Longest time to the first byte", "ms", "The longest time from a request's sending to the first byte of its response."),
     lower("connection-mean", "Mean time to connect", "ms", "The mean time that the opening of a connection took."),

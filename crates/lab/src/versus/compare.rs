@@ -111,7 +111,7 @@ fn words(mark: Mark) -> Option<&'static str> {
         Mark::Cold => "not steady when the window began (left out)",
         Mark::Stalled => "the machine paused",
         Mark::FewEvents => "too few responses for percentiles",
-        Mark::Unavailable | Mark::NotMeasured | Mark::Warned => return None,
+        Mark::AnsweredAll | Mark::Unavailable | Mark::NotMeasured | Mark::Warned => return None,
     })
 }
 

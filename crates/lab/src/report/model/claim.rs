@@ -401,7 +401,9 @@ impl RowReport {
 #[must_use]
 pub fn marks_words(marks: &BTreeMap<Mark, usize>, failed: usize, runs: usize) -> String {
     let failed = (failed > 0).then(|| format!("{failed} of {runs} runs failed"));
-    let marked = marks.iter().filter(|(mark, _)| **mark != Mark::Unavailable);
+    // Where that everything was answered matters, the verdict says so.
+    let is_told = |mark: Mark| !matches!(mark, Mark::Unavailable | Mark::AnsweredAll);
+    let marked = marks.iter().filter(|(mark, _)| is_told(**mark));
     let marked = marked.map(|(mark, count)| format!("{} in {count} of {runs}", words::mark(*mark)));
     failed.into_iter().chain(marked).collect::<Vec<_>>().join("; ")
 }

@@ -202,13 +202,14 @@ pub fn counted(number: usize, noun: &str) -> String {
 }
 
 /// Every mark, in the order in which they are explained.
-pub const MARKS: [Mark; 10] = [
+pub const MARKS: [Mark; 11] = [
     Mark::GeneratorLimited,
     Mark::Late,
     Mark::Errors,
     Mark::Preempted,
     Mark::Cold,
     Mark::FewEvents,
+    Mark::AnsweredAll,
     Mark::Stalled,
     Mark::Unavailable,
     Mark::NotMeasured,
@@ -225,6 +226,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::Preempted => "preempted",
         Mark::Cold => "not steady",
         Mark::FewEvents => "few events",
+        Mark::AnsweredAll => "answered all that was offered",
         Mark::Stalled => "machine paused",
         Mark::Unavailable => "not possible here",
         Mark::NotMeasured => "not measured",
@@ -250,6 +252,9 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
             "The window began before the subject was steady: the run counts for memory, and for nothing else."
         }
         Mark::FewEvents => "Too few events for percentiles, which are left out.",
+        Mark::AnsweredAll => {
+            "Rates are what was asked for: lower bounds of what the subject can do, where a claim compares rates."
+        }
         Mark::Stalled => {
             "The machine, or its host, took the processor away: comparisons count the run, which makes their \
              intervals wider; a value that stands for itself is a bound; what is said of variation leaves it out."
