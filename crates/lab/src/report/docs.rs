@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use super::findings::{ClaimFinding, SessionResults};
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::{ExperimentReport, ExperimentState};
-use super::terminal::tone_sign;
-use super::verdicts::{self, Conclusion, Instrument, OpenReason};
+use super::verdicts::{self, Conclusion, DecidedBy, OpenReason};
 use crate::spec::built_in;
 use crate::spec::claim::By;
 use crate::spec::experiment::Experiment;
@@ -77,8 +76,8 @@ pub fn claims(experiment: &Experiment, results: &SessionResults) -> String {
         let counted = one.emulated.as_ref().map_or_else(|| "–".to_owned(), |it| it.words());
         let outcome = match &one.conclusion {
             Conclusion::Decided { tone, word, by } => {
-                let by = if *by == Instrument::Emulated { ", as counted" } else { "" };
-                format!("{} {word}{by}", tone_sign(*tone))
+                let by = if *by == DecidedBy::Emulated { ", as counted" } else { "" };
+                format!("{} {word}{by}", tone.sign())
             }
             Conclusion::Open { why: OpenReason::Disagree, .. } => {
                 format!("? {}", OpenReason::Disagree.words())

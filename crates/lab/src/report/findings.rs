@@ -8,7 +8,6 @@ use super::model::Report;
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::ExperimentReport;
 use super::model::words;
-use super::terminal::tone_sign;
 
 /// The results of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -84,7 +83,7 @@ impl ClaimFinding {
 
     /// The verdict in words; an open verdict with its reason.
     pub(super) fn outcome(&self) -> String {
-        let verdict = format!("{} {}", tone_sign(self.tone), self.verdict);
+        let verdict = format!("{} {}", self.tone.sign(), self.verdict);
         match self.tone {
             Tone::Open if self.verdict != "not measured" => format!("{verdict}: {}", self.why),
             _ => verdict,

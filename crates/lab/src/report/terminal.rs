@@ -173,7 +173,7 @@ impl Lines {
         let row = claim.deciding_row();
         let here = row.map_or("–".to_owned(), |row| row.value_words());
         let published = claim.published_words();
-        let sign = tone_sign(claim.verdict.tone);
+        let sign = claim.verdict.tone.sign();
         let verdict = format!("{sign} {}", claim.verdict.word);
         let style = match claim.verdict.tone {
             Tone::For => Style::new().green(),
@@ -241,16 +241,6 @@ pub fn wrapped(first: &str, rest: usize, text: &str, width: usize) -> String {
 pub fn tally_words(owner: &str, tally: &VerdictCounts) -> String {
     let each = tally.verdicts.iter().map(|(word, count)| format!("{count} {word}"));
     format!("{owner} ({}): {}", tally.claims, each.collect::<Vec<_>>().join(", "))
-}
-
-/// A sign that distinguishes verdicts without colour.
-#[must_use]
-pub fn tone_sign(tone: Tone) -> &'static str {
-    match tone {
-        Tone::For => "✓",
-        Tone::Against => "✗",
-        Tone::Open => "?",
-    }
 }
 
 fn state_words(experiment: &ExperimentReport) -> String {

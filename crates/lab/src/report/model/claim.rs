@@ -83,6 +83,18 @@ pub enum Tone {
     Open,
 }
 
+impl Tone {
+    /// A sign that distinguishes verdicts without colour.
+    #[must_use]
+    pub fn sign(self) -> &'static str {
+        match self {
+            Tone::For => "✓",
+            Tone::Against => "✗",
+            Tone::Open => "?",
+        }
+    }
+}
+
 /// An effect.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowReport {

@@ -6,7 +6,6 @@ use super::{badge, heading, section_id};
 use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::ExperimentReport;
 use crate::report::model::{Report, VerdictCounts};
-use crate::report::terminal::tone_sign;
 use crate::report::verdicts::{self, Conclusion, OpenReason};
 use crate::spec::claim::By;
 use crate::spec::experiment::QUICK;
@@ -110,7 +109,7 @@ fn row(experiment: &str, claim: &ClaimReport) -> Markup {
             td data-label="Emulated" {
                 @if let Some(emulated) = emulated {
                     span class={ "badge " (super::tone_class(emulated.finding.tone)) } {
-                        (tone_sign(emulated.finding.tone)) " " (emulated.finding.verdict)
+                        (emulated.finding.tone.sign()) " " (emulated.finding.verdict)
                     }
                     " " (emulated.finding.here)
                 } @else { "–" }

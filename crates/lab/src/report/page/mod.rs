@@ -20,7 +20,6 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::model::Report;
 use super::model::claim::{Tone, VerdictReport};
 use super::model::words;
-use super::terminal::tone_sign;
 use super::vendor::LIBRARIES;
 
 const STYLE: &str = include_str!("assets/style.css");
@@ -114,7 +113,7 @@ fn tones(experiment: &super::model::experiment::ExperimentReport) -> Markup {
         span.tones {
             @for tone in [Tone::For, Tone::Against, Tone::Open] {
                 @if count(tone) > 0 {
-                    span class=(tone_class(tone)) { (tone_sign(tone)) (count(tone)) }
+                    span class=(tone_class(tone)) { (tone.sign()) (count(tone)) }
                 }
             }
         }
@@ -178,7 +177,7 @@ fn heading(level: u8, anchor: &str, text: &str) -> Markup {
 fn badge(verdict: &VerdictReport) -> Markup {
     html! {
         span class={ "badge " (tone_class(verdict.tone)) } {
-            (tone_sign(verdict.tone)) " " (verdict.word)
+            (verdict.tone.sign()) " " (verdict.word)
         }
     }
 }

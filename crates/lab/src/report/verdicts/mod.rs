@@ -49,7 +49,7 @@ pub enum Conclusion {
         /// The verdict in a word or two.
         word: String,
         /// Whose it is.
-        by: Instrument,
+        by: DecidedBy,
     },
     /// There is none, with the command that would decide.
     Open {
@@ -62,7 +62,7 @@ pub enum Conclusion {
 
 /// Who decides a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Instrument {
+pub enum DecidedBy {
     /// The session's machine.
     Machine,
     /// The emulated machine.
@@ -97,14 +97,14 @@ impl OpenReason {
     }
 }
 
-impl Instrument {
+impl DecidedBy {
     /// Its name in a table.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Instrument::Machine => "machine",
-            Instrument::Emulated => "emulated",
-            Instrument::Both => "both",
+            DecidedBy::Machine => "machine",
+            DecidedBy::Emulated => "emulated",
+            DecidedBy::Both => "both",
         }
     }
 }
@@ -184,12 +184,12 @@ fn conclude(
     let machine = here.and_then(|it| Some((it, decided(it)?)));
     let counted = emulated.and_then(|it| Some((it, decided(&it.finding)?)));
     match (machine, counted) {
-        (Some((here, one)), Some((_, other))) if one == other => verdict(here, Instrument::Both),
+        (Some((here, one)), Some((_, other))) if one == other => verdict(here, DecidedBy::Both),
         (Some(_), Some((emulated, _))) => {
             Conclusion::Open { why: OpenReason::Disagree, command: emulated.command() }
         }
-        (Some((here, _)), None) => verdict(here, Instrument::Machine),
-        (None, Some((emulated, _))) => verdict(&emulated.finding, Instrument::Emulated),
+        (Some((here, _)), None) => verdict(here, DecidedBy::Machine),
+        (None, Some((emulated, _))) => verdict(&emulated.finding, DecidedBy::Emulated),
         (None, None) => {
             let why = match here.map(|it| it.verdict.as_str()) {
                 None | Some("not measured") => OpenReason::NotMeasured,
@@ -227,11 +227,11 @@ mod tests {
         };
         let by = |tone, word: &str, by| Conclusion::Decided { tone, word: word.to_owned(), by };
         let open = |why| Conclusion::Open { why, command: "again".to_owned() };
-        assert_eq!(decided(Some(holds()), None), by(Tone::For, "holds", Instrument::Machine));
+        assert_eq!(decided(Some(holds()), None), by(Tone::For, "holds", DecidedBy::Machine));
         let counted = decided(Some(noisy()), Some(opposite()));
-        assert_eq!(counted, by(Tone::Against, "opposite", Instrument::Emulated));
+        assert_eq!(counted, by(Tone::Against, "opposite", DecidedBy::Emulated));
         let both = decided(Some(holds()), Some(holds()));
-        assert_eq!(both, by(Tone::For, "holds", Instrument::Both));
+        assert_eq!(both, by(Tone::For, "holds", DecidedBy::Both));
         assert_eq!(decided(Some(noisy()), Some(noisy())), open(OpenReason::TooNoisy));
         assert_eq!(decided(None, None), open(OpenReason::NotMeasured));
         let disagree = decided(Some(holds()), Some(opposite()));

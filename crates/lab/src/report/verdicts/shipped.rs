@@ -13,7 +13,6 @@ use crate::model::{Cell, Sample};
 use crate::record::{MeasuredExperiment, RecordedSession};
 use crate::report::findings::ClaimFinding;
 use crate::report::model::{claim, words};
-use crate::report::terminal::tone_sign;
 use crate::spec::{Experiment, built_in};
 use crate::subject::guest::{EMULATED_KERNEL, MODULES_COMMIT};
 
@@ -139,7 +138,7 @@ pub struct EmulatedFinding {
 impl EmulatedFinding {
     /// The effect with its verdict, in words.
     pub(crate) fn words(&self) -> String {
-        let sign = tone_sign(self.finding.tone);
+        let sign = self.finding.tone.sign();
         format!("{} → {sign} {}", self.finding.here, self.finding.verdict)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::report::findings::{ClaimFinding, SessionResults};
 use crate::report::model::claim::Tone;
-use crate::report::terminal::{Lines, tone_sign};
+use crate::report::terminal::Lines;
 use crate::spec::claim::By;
 
 use super::shipped;
@@ -45,10 +45,10 @@ pub fn table(results: &SessionResults, verdicts: &[ClaimVerdict], width: usize) 
 fn rows(lines: &mut Lines, one: &ClaimVerdict) {
     let conclusion = match &one.conclusion {
         Conclusion::Decided { tone, word, by } => {
-            format!("{} {word} ({})", tone_sign(*tone), by.words())
+            format!("{} {word} ({})", tone.sign(), by.words())
         }
         Conclusion::Open { why, command } => {
-            format!("{} open: {}; to decide it: {command}", tone_sign(Tone::Open), why.words())
+            format!("{} open: {}; to decide it: {command}", Tone::Open.sign(), why.words())
         }
     };
     let ours = if one.by == By::Ours { " (ours)" } else { "" };
