@@ -141,12 +141,14 @@ impl Lines {
             return;
         }
         self.heading("Claims: published, here with 95 % interval, verdict");
+        if report.document.claims > 0 {
+            self.wrapped("  ", 4, &verdicts::together(report));
+        }
         for (owner, tally) in [("of documents", &report.document), ("of ours", &report.ours)] {
             if tally.claims > 0 {
                 self.wrapped("  ", 4, &tally_words(owner, tally));
             }
         }
-        self.wrapped("  ", 4, &verdicts::together(report));
         for experiment in &report.experiments {
             if experiment.claims.is_empty() {
                 continue;

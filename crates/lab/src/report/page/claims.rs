@@ -47,8 +47,8 @@ fn decided(report: &Report) -> Markup {
     let missing = claims().filter(|claim| claim.verdict.is_not_measured()).count();
     html! {
         p {
-            b { (decided) " of " (claims().count()) " claims are decided here" } "; "
-            (verdicts::together(report))
+            b { (decided) " of " (claims().count() - missing) " claims that were put to the test are decided" } ". "
+            (verdicts::together(report)) "."
             @if missing > 0 {
                 " " (missing) " are not measured: the preset " b { (report.session.preset) }
                 ", or flags, leave out what they are about"

@@ -154,17 +154,23 @@ pub fn of_report(experiment: &str, claim: &ClaimReport) -> (Option<EmulatedFindi
     (emulated, conclusion)
 }
 
-/// How many of the report's claims of documents the emulated machine decides beside those that are decided here.
+/// How many of the documents' claims the report's session has put to the test and decided, and how many are decided with the
+/// emulated machine's.
 pub(crate) fn together(report: &Report) -> String {
     let claims = report.experiments.iter().flat_map(|one| {
         let of_document = one.claims.iter().filter(|claim| claim.by == By::Document);
-        of_document.map(|claim| of_report(&one.id, claim).1)
+        of_document.map(|claim| (claim, of_report(&one.id, claim).1))
     });
-    let claims: Vec<Conclusion> = claims.collect();
-    let is_decided = |it: &&Conclusion| matches!(it, Conclusion::Decided { .. });
-    let decided = claims.iter().filter(is_decided).count();
+    let claims: Vec<(&ClaimReport, Conclusion)> = claims.collect();
+    let count = |is_so: &dyn Fn(&ClaimReport, &Conclusion) -> bool| {
+        claims.iter().filter(|(claim, conclusion)| is_so(claim, conclusion)).count()
+    };
+    let tested = count(&|claim, _| !claim.verdict.is_not_measured());
+    let here = count(&|claim, _| claim.verdict.tone != Tone::Open);
+    let decided = count(&|_, conclusion| matches!(conclusion, Conclusion::Decided { .. }));
     format!(
-        "with the emulated machine's, {decided} of {} claims of documents ('drover lab claims' lists all)",
+        "{here} of {tested} claims of documents that were put to the test here are decided; with the emulated machine's, \
+         {decided} of {} ('drover lab claims' lists all)",
         claims.len()
     )
 }

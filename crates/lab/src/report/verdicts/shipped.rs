@@ -103,6 +103,17 @@ impl ShippedSession {
         Ok(text + "  \"samples\": [\n    " + &lines.join(",\n    ") + "\n  ]\n}\n")
     }
 
+    /// The kernel in the emulated machine in a few words: its release, and the version of its package.
+    pub(crate) fn kernel_words(&self) -> String {
+        let release = self.kernel.split(' ').nth(2).unwrap_or(&self.kernel);
+        let package =
+            self.kernel.rsplit_once("Debian ").and_then(|(_, rest)| rest.split(' ').next());
+        match package {
+            Some(package) => format!("Linux {release} (Debian {package})"),
+            None => format!("Linux {release}"),
+        }
+    }
+
     /// The findings, by the claim that each is about: `dispatch-overhead/c1`.
     fn findings(&self) -> Vec<(String, EmulatedFinding)> {
         let judgements = claims::judge_all(&self.experiment, &self.samples);
@@ -207,7 +218,11 @@ mod tests {
             assert_eq!(session.experiment.factor, now.factor, "{id}: just claims");
             assert_eq!(session.experiment.case, now.case, "{id}: just claims");
             assert_eq!(session.experiment.metric, now.metric, "{id}: just claims");
-            assert!(session.kernel.contains("Linux version"), "{id}: {}", session.kernel);
+            let kernel = session.kernel_words();
+            assert!(
+                kernel.starts_with("Linux 6.") && kernel.contains("(Debian 6."),
+                "{id}: {kernel}"
+            );
             assert!(!session.modules.contains("dirty"), "{id}: {}", session.modules);
         }
     }

@@ -19,7 +19,7 @@ pub fn table(results: &SessionResults, verdicts: &[ClaimVerdict], width: usize) 
             "Emulated: kernel/{}.toml, preset {}, {}; modules of {}, Drover {} ({}), begun {}",
             session.experiment.id,
             session.preset,
-            session.kernel,
+            session.kernel_words(),
             session.modules,
             session.version,
             session.program,
