@@ -27,6 +27,7 @@ fn every_file_is_read_and_has_its_name() {
     assert_eq!(
         names,
         [
+            "acceptors",
             "bursts",
             "connections",
             "dead",
