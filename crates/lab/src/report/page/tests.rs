@@ -25,7 +25,10 @@ fn questions_and_claims_are_on_the_page_where_there_are_some() {
     assert!(!page.contains("What to use here") && !page.contains("All claims"));
     let page = body(&quick(&["completion-or-readiness"], 6));
     assert!(page.contains("What to use here") && page.contains("All claims"));
-    assert!(page.contains("put to the test are decided") && page.contains("are not measured: the preset"));
+    assert!(
+        page.contains("put to the test are decided")
+            && page.contains("are not measured: the preset")
+    );
 }
 
 #[test]

@@ -36,7 +36,8 @@ macro_rules! files {
     };
 }
 
-const FILES: &[ShippedFile] = files!["bursts", "herd", "scans", "signals", "wake-policies"];
+const FILES: &[ShippedFile] =
+    files!["bursts", "herd", "scans", "signals", "throughput", "wake-policies"];
 
 /// A session of the emulated machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
