@@ -103,7 +103,7 @@ fn a_closed_stdout_hides_no_missed_objective() {
     let url = format!("http://{}/", site.local_addr().unwrap());
     let responses = std::thread::spawn(move || {
         let (mut client, _) = site.accept().unwrap();
-        let _ = client.read(&mut [0; 4096]).unwrap();
+        let _ = drover_testing::uninterrupted(|| client.read(&mut [0; 4096])).unwrap();
         client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
         client
     });

@@ -159,6 +159,23 @@ impl fmt::Display for Skipped {
     }
 }
 
+/// What a call returns that is not interrupted.
+///
+/// A read with a time-out fails with `EINTR` where the process is stopped and goes on, as in a container or a machine that
+/// is frozen for a moment, although nothing handles a signal (signal(7), "Interruption of system calls and library functions
+/// by stop signals").
+///
+/// # Errors
+/// Those of the call, but [`io::ErrorKind::Interrupted`].
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

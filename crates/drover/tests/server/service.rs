@@ -4,6 +4,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 
+use drover_testing::uninterrupted;
+
 use crate::harness::{PATIENCE, Server, drover, signal};
 
 /// A manager's socket, and the value of `NOTIFY_SOCKET`.
@@ -20,7 +22,7 @@ fn manager(folder: &std::path::Path, is_abstract: bool) -> (UnixDatagram, String
 
 fn told(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 4096];
-    let len = socket.recv(&mut bytes).unwrap();
+    let len = uninterrupted(|| socket.recv(&mut bytes)).unwrap();
     String::from_utf8(bytes[..len].to_vec()).unwrap()
 }
 
@@ -83,7 +85,7 @@ fn a_watchdog_hears_nothing_while_a_worker_hangs() {
     // Beats end sooner or later: a read that takes as long as many beats finds none.
     socket.set_read_timeout(Some(std::time::Duration::from_secs(1))).unwrap();
     let since = std::time::Instant::now();
-    while socket.recv(&mut [0; 4096]).is_ok() {
+    while uninterrupted(|| socket.recv(&mut [0; 4096])).is_ok() {
         assert!(since.elapsed() < PATIENCE, "beats go on");
     }
     signal("CONT", worker);
