@@ -135,12 +135,18 @@ impl HostFlag {
                 "'--{name}=' takes away what --{name} sets; leave one of them out"
             ));
         }
-        let without = without.into_iter().filter_map(Arg::get_long).map(str::to_owned).collect();
+        // One that is taken away twice is taken away.
+        let mut names_without: Vec<String> = Vec::new();
+        for name in without.into_iter().filter_map(Arg::get_long) {
+            if !names_without.iter().any(|known| known == name) {
+                names_without.push(name.to_owned());
+            }
+        }
         if let Some(key) = [NAME, ROOT].into_iter().find(|key| own.contains_id(key)) {
             return Err(format!("--{key} stands in front: write NAME=ROOT"));
         }
         let names = names.split(',').map(str::parse).collect::<Result<_, String>>()?;
-        Ok(HostFlag { names, root: root.into(), own, without })
+        Ok(HostFlag { names, root: root.into(), own, without: names_without })
     }
 
     /// The flag's value for a table that sets these flags, which have been checked.
@@ -261,6 +267,8 @@ mod tests {
         let host = HostFlag::parse(&format!("a=/srv{text}")).unwrap();
         assert_eq!(format!("{:?}", host.flags(&all)), none);
         assert_eq!(host.without, flags);
+        let twice = HostFlag::parse("a=/srv --types= --auth= --types=").unwrap();
+        assert_eq!(twice.without, ["types", "auth"]);
     }
 
     #[test]
