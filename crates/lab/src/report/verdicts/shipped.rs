@@ -36,8 +36,16 @@ macro_rules! files {
     };
 }
 
-const FILES: &[ShippedFile] =
-    files!["bursts", "herd", "scans", "signals", "throughput", "wake-policies"];
+const FILES: &[ShippedFile] = files![
+    "bursts",
+    "connections",
+    "dead",
+    "herd",
+    "scans",
+    "signals",
+    "throughput",
+    "wake-policies"
+];
 
 /// A session of the emulated machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
