@@ -495,15 +495,9 @@ impl Client {
     }
 
     /// Waits for bytes that are not read yet, and says how many there are; none at the end of the
-    /// stream. A call with a time-out also ends when this process is stopped and goes on, as the
-    /// freezer of a control group has it do: `EINTR`, signal(7).
+    /// stream.
     pub(crate) fn await_bytes(&mut self) -> std::io::Result<usize> {
-        loop {
-            match self.stream.fill_buf() {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                result => return result.map(<[u8]>::len),
-            }
-        }
+        drover_testing::uninterrupted(|| self.stream.fill_buf().map(<[u8]>::len))
     }
 
     /// Reads to the end of the stream, and says how many bytes came and whether the end was a

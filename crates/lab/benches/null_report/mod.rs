@@ -70,7 +70,7 @@ pub(crate) fn judge(claims: &[Claim], samples: &[Sample]) -> Vec<Judgement> {
     let better = |claim: &Claim| built_in(claim.effect.metric()).expect("a metric").better;
     let mut report: Vec<Judgement> =
         claims.iter().map(|claim| claims::judge(claim, better(claim), samples)).collect();
-    family::judge(&mut report.iter_mut().collect::<Vec<_>>());
+    family::judge(&mut report);
     report
 }
 

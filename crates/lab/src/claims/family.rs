@@ -18,9 +18,8 @@ pub const FALSE_ALARMS: f64 = 0.05;
 /// of the null value on which an effect outside the region lies is a second statement about the claim. Holm's sizes
 /// of that second statement would add up over claims, so it is tested at the family's rate divided by the number of
 /// claims. Effects of further subjects are shown with the sizes of their claim and decide nothing.
-pub fn judge(family: &mut [&mut Judgement]) {
-    let mut tested: Vec<&mut Judgement> =
-        family.iter_mut().filter(|one| one.p.is_some()).map(|one| &mut **one).collect();
+pub fn judge(family: &mut [Judgement]) {
+    let mut tested: Vec<&mut Judgement> = family.iter_mut().filter(|one| one.p.is_some()).collect();
     let p: Vec<f64> = tested.iter().map(|one| one.p.unwrap_or(1.0)).collect();
     let each = FALSE_ALARMS / p.len().max(1) as f64;
     for (one, held) in std::iter::zip(&mut tested, holm(&p, FALSE_ALARMS)) {

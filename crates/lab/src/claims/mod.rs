@@ -83,7 +83,7 @@ pub fn judge_all(experiment: &Experiment, samples: &[Sample]) -> Vec<Judgement> 
         Some(judge_with(claim, better, samples, certainty, experiment.case_factors()))
     });
     let mut judged: Vec<Judgement> = judged.collect();
-    family::judge(&mut judged.iter_mut().collect::<Vec<_>>());
+    family::judge(&mut judged);
     judged
 }
 

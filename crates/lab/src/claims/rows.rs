@@ -378,19 +378,18 @@ impl Rows<'_> {
 
     fn with(&self, draft: Draft, curve: Curve, scale: AverageScale, is_bounded: bool) -> EffectRow {
         let criterion = self.criterion(scale, curve.bound());
-        let basis = Basis::Effect { curve: curve.clone(), criterion, is_bounded };
-        let unmet = draft.tally.unmet.first_key_value();
-        let unmet = unmet.map(|(metric, _)| Reason::Unmet {
-            metric: metric.clone(),
-            region: self.claim.given.get(metric).copied().unwrap_or_default(),
-        });
-        let basis = match draft.tally.disagreeing {
-            _ if unmet.is_some() => {
-                Basis::Nothing(Verdict::NotTestable(unmet.unwrap_or(Reason::NoNumber)))
+        let mut given = self.claim.given.iter();
+        let basis = match given.find(|(metric, _)| draft.tally.unmet.contains(*metric)) {
+            Some((metric, region)) => {
+                let reason = Reason::Unmet { metric: metric.clone(), region: *region };
+                Basis::Nothing(Verdict::NotTestable(reason))
             }
-            _ if draft.fails => Basis::Nothing(fails(&draft.tally)),
-            0 => basis,
-            cells => Basis::Nothing(Verdict::NotTestable(Reason::Disagreeing { cells })),
+            None if draft.fails => Basis::Nothing(fails(&draft.tally)),
+            None if draft.tally.disagreeing > 0 => {
+                let reason = Reason::Disagreeing { cells: draft.tally.disagreeing };
+                Basis::Nothing(Verdict::NotTestable(reason))
+            }
+            None => Basis::Effect { curve: curve.clone(), criterion, is_bounded },
         };
         let rounds = curve.rounds();
         finish(draft, basis, Some(&curve), rounds)

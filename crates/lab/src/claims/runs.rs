@@ -1,7 +1,7 @@
 //! The runs that a claim is about, by subject, by the levels of all factors, and by round.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -80,8 +80,8 @@ pub struct RunCounts {
     pub left_out: BTreeMap<Mark, usize>,
     /// The runs with each mark.
     pub marks: BTreeMap<Mark, usize>,
-    /// The cells that are not as the claim presupposes, by the metric of the precondition.
-    pub unmet: BTreeMap<String, usize>,
+    /// The metrics of preconditions that a cell does not meet.
+    pub unmet: BTreeSet<String>,
     /// The cells of a counted metric whose rounds differ by more than the metric's tolerance.
     pub disagreeing: usize,
 }
@@ -92,9 +92,7 @@ impl RunCounts {
         self.runs += other.runs;
         self.failed += other.failed;
         self.disagreeing += other.disagreeing;
-        for (metric, cells) in &other.unmet {
-            *self.unmet.entry(metric.clone()).or_default() += cells;
-        }
+        self.unmet.extend(other.unmet.iter().cloned());
         self.first_failure = self.first_failure.take().or_else(|| other.first_failure.clone());
         self.unavailable = self.unavailable.take().or_else(|| other.unavailable.clone());
         for (counts, others) in [
@@ -225,7 +223,7 @@ impl<'a> Runs<'a> {
         for (cell, samples) in cells.iter_mut().zip(&members) {
             let unmet =
                 self.given.iter().filter(|(metric, region)| !is_met(metric, **region, samples));
-            cell.tally.unmet = unmet.map(|(metric, _)| (metric.clone(), 1)).collect();
+            cell.tally.unmet = unmet.map(|(metric, _)| metric.clone()).collect();
         }
         if let Certainty::Counted { tolerance } = self.certainty {
             for cell in &mut cells {

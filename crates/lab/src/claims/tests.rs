@@ -457,7 +457,7 @@ fn an_experiment_of_many_claims_asks_more_of_each() {
     let mut report: Vec<Judgement> = (0..30).map(|seed| judged(1.0, seed)).collect();
     report.push(judged(1.06, 100));
     report.push(judged(2.0, 101));
-    super::family::judge(&mut report.iter_mut().collect::<Vec<_>>());
+    super::family::judge(&mut report);
     let of = |at: usize| (report[at].alone.word(), report[at].verdict.word());
     assert_eq!(of(30), ("holds", "too noisy"));
     assert_eq!(of(31), ("holds", "holds"));

@@ -20,12 +20,19 @@ const QUOTA_US: f64 = 1000.0;
 
 /// A subject's part of its processors' time. Dropping the value ends the limit.
 #[derive(Debug)]
-pub struct CpuShare {
-    /// The group that was made for the limit.
-    group: Option<PathBuf>,
-    spinners: Option<Spinners>,
-    /// Why it is spinning threads that take time, if they do.
-    why_no_group: Option<String>,
+pub enum CpuShare {
+    /// A control group has a quota.
+    Quota {
+        /// The group, if it was made for the quota.
+        made: Option<PathBuf>,
+    },
+    /// Threads that spin take the rest.
+    Spinning {
+        /// The threads.
+        spinners: BusyThreads,
+        /// Why there is no quota.
+        why: String,
+    },
 }
 
 impl CpuShare {
@@ -43,16 +50,16 @@ impl CpuShare {
         let quota = (QUOTA_US * processors.len().max(1) as f64).round();
         let period = (QUOTA_US / share).round();
         match limit_group(processes, billed, quota, period) {
-            Ok(group) => Ok(CpuShare { group, spinners: None, why_no_group: None }),
+            Ok(made) => Ok(CpuShare::Quota { made }),
             Err(why) => {
                 // Each thread beside the subject's takes as much as that one.
                 let beside = (1.0 / share - 1.0).round().max(1.0) as usize;
                 let cpus: Vec<usize> =
                     processors.iter().copied().cycle().take(beside * processors.len()).collect();
-                let spinners = Spinners::start(&cpus);
+                let spinners = BusyThreads::start(&cpus);
                 let spinners =
                     spinners.map_err(|error| format!("{why}; threads that spin: {error}"))?;
-                Ok(CpuShare { group: None, spinners: Some(spinners), why_no_group: Some(why) })
+                Ok(CpuShare::Spinning { spinners, why })
             }
         }
     }
@@ -60,18 +67,18 @@ impl CpuShare {
     /// How the subject is slowed, for the record.
     #[must_use]
     pub fn by(&self) -> String {
-        match (&self.spinners, &self.why_no_group) {
-            (Some(_), Some(why)) => {
+        match self {
+            CpuShare::Quota { .. } => "the quota of a control group".to_owned(),
+            CpuShare::Spinning { why, .. } => {
                 format!("threads that spin, since there is no control group: {why}")
             }
-            _ => "the quota of a control group".to_owned(),
         }
     }
 }
 
 impl Drop for CpuShare {
     fn drop(&mut self) {
-        if let Some(group) = &self.group {
+        if let CpuShare::Quota { made: Some(group) } = self {
             // The lab ends the subject before: a group without processes can be removed.
             let _ = fs::remove_dir(group);
         }
@@ -80,16 +87,16 @@ impl Drop for CpuShare {
 
 /// Threads of ordinary rank that use whatever the scheduler gives them. Dropping the value ends them.
 #[derive(Debug)]
-struct Spinners {
+pub struct BusyThreads {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Spinners {
+impl BusyThreads {
     /// Starts a thread on each of these processors.
-    fn start(cpus: &[usize]) -> io::Result<Spinners> {
+    fn start(cpus: &[usize]) -> io::Result<BusyThreads> {
         let over = Arc::new(AtomicBool::new(false));
-        let mut spinners = Spinners { over: Arc::clone(&over), threads: Vec::new() };
+        let mut spinners = BusyThreads { over: Arc::clone(&over), threads: Vec::new() };
         for &cpu in cpus {
             let over = Arc::clone(&over);
             let spin = move || {
@@ -104,7 +111,7 @@ impl Spinners {
     }
 }
 
-impl Drop for Spinners {
+impl Drop for BusyThreads {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -162,7 +169,11 @@ mod tests {
     fn a_process_that_wants_more_than_its_part_is_stopped_until_its_period_ends() {
         let mut child = busy();
         let share = CpuShare::limit(&[child.id()], None, 0.1, &[0]).unwrap();
-        if let Some(group) = share.group.clone() {
+        let group = match &share {
+            CpuShare::Quota { made } => made.clone(),
+            CpuShare::Spinning { .. } => None,
+        };
+        if let Some(group) = &group {
             let throttled = || {
                 let text = fs::read_to_string(group.join("cpu.stat")).unwrap();
                 let line = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
@@ -178,7 +189,6 @@ mod tests {
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        let group = share.group.clone();
         drop(share);
         assert!(group.is_none_or(|group| !group.exists()));
     }

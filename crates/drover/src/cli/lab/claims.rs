@@ -24,8 +24,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let results = match &args.folder {
         None => SessionResults::published(),
         Some(folder) => {
-            let found = drover_lab::session::newest(folder);
-            let found = found.ok_or_else(|| super::no_session(folder))?;
+            let found = super::newest_session(folder)?;
             SessionResults::of(&Report::of(&SessionRecord::read(&found)?), "")
         }
     };

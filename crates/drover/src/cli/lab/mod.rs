@@ -14,7 +14,7 @@ mod subject;
 mod trace;
 mod versus;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use drover_lab::path_text::escaped;
 use drover_lab::spec::{Experiment, Faults, built_in};
@@ -157,6 +157,14 @@ fn experiment(name: &str) -> Result<Result<Experiment, Faults>, UsageError> {
 /// The command line, for the record.
 fn command_line() -> Vec<String> {
     std::env::args_os().map(escaped).collect()
+}
+
+/// The folder itself, if it is a session's, or that of the newest session in it.
+///
+/// # Errors
+/// A [`UsageError`]: there is no session.
+fn newest_session(folder: &Path) -> anyhow::Result<PathBuf> {
+    drover_lab::session::newest(folder).ok_or_else(|| no_session(folder))
 }
 
 /// The error for a folder without a session.

@@ -19,8 +19,7 @@ pub(super) struct Args {
 
 /// Runs `drover lab report`.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let folder = drover_lab::session::newest(&args.folder);
-    let folder = folder.ok_or_else(|| super::no_session(&args.folder))?;
+    let folder = super::newest_session(&args.folder)?;
     let record = SessionRecord::read(&folder)?;
     let page =
         drover_lab::report::write(&folder, None, &record).context("cannot write the report")?;

@@ -202,7 +202,7 @@ fn resumed(
     limits: &MachineLimits,
 ) -> anyhow::Result<(Session, PathBuf)> {
     let place = folder.or(args.out.as_deref()).unwrap_or(Path::new(OUT));
-    let folder = drover_lab::session::newest(place).ok_or_else(|| super::no_session(place))?;
+    let folder = super::newest_session(place)?;
     expect_utf8("--resume", &folder)?;
     let rounds = args.repeats.map(NonZeroU32::get);
     let session = Session::resume(&folder, rounds, args.budget, limits)
