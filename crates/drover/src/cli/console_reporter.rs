@@ -119,6 +119,10 @@ impl LoadListener for ConsoleReporter {
         Ok(())
     }
 
+    fn turn_over(&mut self, responses: u64, in_time: u64) -> io::Result<()> {
+        self.event(&format!("turn {responses} {in_time}"))
+    }
+
     fn measured(&mut self) -> io::Result<()> {
         self.event("measured")
     }

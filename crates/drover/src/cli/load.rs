@@ -101,6 +101,16 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "T", value_parser = duration::parse)]
     duration: Option<Duration>,
 
+    /// Send in N turns of --duration each, and wait between them
+    ///
+    /// After each turn all responses have come, and --events prints 'turn', how many have come since the beginning, and how many
+    /// of these within their turn
+    #[arg(help_heading = LOAD, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "lockstep")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(conflicts_with_all = ["requests", "csv", "hdr", "merge"])]
+    turns: u32,
+
     /// How many requests to send at most
     #[arg(help_heading = LOAD)]
     #[arg(short = 'n', long, value_name = "N", value_parser = count::within(1..=u64::MAX))]
@@ -362,6 +372,7 @@ impl Args {
             session,
             warm_up: self.warm_up,
             duration,
+            turns: self.turns,
             requests: self.requests,
             reopen: true,
             reopen_idle: false,

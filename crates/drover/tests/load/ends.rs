@@ -1,14 +1,15 @@
 //! Runs come to their end: with every request done that can be, or at once.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::run::{drover, load};
+use crate::recorder::Recorder;
+use crate::run::{check_sums, drover, finish, line, load};
 use crate::server::{response, wait};
 
 /// Reads one request.
@@ -63,9 +64,7 @@ fn a_second_signal_ends_a_run_at_once() {
         .spawn()
         .unwrap();
     let _connection = listener.accept().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "connected\n");
+    assert_eq!(line(&mut BufReader::new(child.stdout.as_mut().unwrap())), "connected");
     let status = loop {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         match child.try_wait().unwrap() {
@@ -75,4 +74,41 @@ fn a_second_signal_ends_a_run_at_once() {
         }
     };
     assert_eq!(status.signal(), Some(Signal::INT.as_raw()));
+}
+
+/// Between two turns nothing is under way, and nothing is counted twice.
+#[test]
+fn a_window_in_turns_waits_between_them() {
+    let server = Recorder::start();
+    let words = ["load", "--json", "-", "--events", "--lockstep", "-c", "3", "-d", "20ms"];
+    let mut child = drover(&words)
+        .args(["--turns", "100000", &server.url])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    assert_eq!(line(&mut stdout), "connected");
+    // A machine that stands still may leave a turn without a request.
+    let (mut total, mut turns) = (0, 0);
+    while turns < 3 {
+        stdin.write_all(b"\n").unwrap();
+        let turn = line(&mut stdout);
+        let numbers = turn.strip_prefix("turn ").unwrap_or_else(|| panic!("{turn}"));
+        let (responses, in_time) = numbers.split_once(' ').unwrap();
+        let responses: usize = responses.parse().unwrap();
+        assert!(responses >= total && in_time.parse::<usize>().unwrap() <= responses, "{turn}");
+        assert_eq!(server.requests().len(), responses);
+        turns += usize::from(responses > total);
+        total = responses;
+    }
+    drover_sys::process::ask_to_stop(&child).unwrap();
+    drop(stdin);
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).unwrap();
+    let run = finish(Output { stdout: rest, ..child.wait_with_output().unwrap() });
+    check_sums(&run.json);
+    assert_eq!(run.number("/requests"), server.requests().len() as u64, "{}", run.json);
+    assert!(run.number("/responses") >= total as u64, "{}", run.json);
 }

@@ -1,20 +1,13 @@
 //! Several generators: processes of one run, and results that are joined later.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::process::Stdio;
 
 use crate::recorder::Recorder;
-use crate::run::{check_sums, drover, finish, load};
+use crate::run::{check_sums, drover, finish, line, load};
 use crate::server::{Nobody, wait_until};
 use crate::usage::refused;
-
-/// A line of a child's.
-fn line(out: &mut impl BufRead) -> String {
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    line
-}
 
 #[test]
 fn processes_share_requests_and_connections_exactly() {
@@ -78,10 +71,10 @@ fn events_frame_the_window_of_all_processes() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    assert_eq!(line(&mut stdout), "connected\n");
+    assert_eq!(line(&mut stdout), "connected");
     assert_eq!(server.requests().len(), 0);
     stdin.write_all(b"\n").unwrap();
-    assert_eq!(line(&mut stdout), "measured\n");
+    assert_eq!(line(&mut stdout), "measured");
     assert_eq!(server.requests().len(), 20);
     drop(stdin);
     std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
@@ -98,7 +91,7 @@ fn an_interruption_reaches_every_process() {
         .spawn()
         .unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    assert_eq!(line(&mut stdout), "connected\n");
+    assert_eq!(line(&mut stdout), "connected");
     // A third request on two connections: one of the first two was answered, and its response has come.
     wait_until(|| server.requests().len() > 2);
     drover_sys::process::ask_to_stop(&child).unwrap();
@@ -122,7 +115,7 @@ fn no_process_outlives_the_one_that_started_it() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    assert_eq!(line(&mut BufReader::new(child.stdout.as_mut().unwrap())), "connected\n");
+    assert_eq!(line(&mut BufReader::new(child.stdout.as_mut().unwrap())), "connected");
     child.kill().unwrap();
     // All of them share stderr, which ends with the last of them.
     child.wait_with_output().unwrap();

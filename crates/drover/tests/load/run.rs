@@ -1,5 +1,6 @@
 //! Runs the program, and holds every result to the sums it promises.
 
+use std::io::BufRead;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -143,4 +144,11 @@ pub(crate) fn check_sums(json: &Value) {
     let interrupted = !warned(json, "interrupted").is_empty();
     assert!(attempted == over || (interrupted && attempted > over), "{json}");
     assert_eq!(responses, sum(&json["status"]), "{json}");
+}
+
+/// The next line that a program prints, without its end.
+pub(crate) fn line(out: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
 }

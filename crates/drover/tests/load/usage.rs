@@ -56,6 +56,8 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", "ftp://127.0.0.1/"], &["http://127.0.0.1:8080/path"]);
     refused(&["load", URL, "--rate", "0"], &["--rate", "above 0"]);
     refused(&["load", URL, "--rate", "1e300"], &["--rate", "not be above"]);
+    let turns = ["load", URL, "--events", "--lockstep", "--turns", "2", "--rate", "9"];
+    refused(&turns, &["--turns", "closed loop"]);
     refused(&["load", URL, "--csv", "-"], &["--csv -", "/dev/stdout"]);
     refused(&["load", URL, "--hdr", "-"], &["--hdr -", "/dev/stdout"]);
     refused(&["load", URL, "--rate", "9..x"], &["--rate", "100..1000"]);

@@ -253,7 +253,9 @@ impl LoadResult {
             connect_us: Distribution::of(&account.connect),
             first_byte_us: Distribution::of(&account.first_byte),
             transfer_us: Distribution::of(&account.transfer),
-            response_rate: ResponseRate::in_window(&account.per_second, *window),
+            // Turns have no seconds of their own.
+            response_rate: ResponseRate::in_window(&account.per_second, *window)
+                .filter(|_| plan.turns == 1),
             client: GeneratorState {
                 cpu_s: cpu.as_secs_f64(),
                 threads: plan.threads,

@@ -49,6 +49,9 @@ pub struct LoadOptions {
     pub warm_up: u32,
     /// The length of the measured window; `None`: until `requests` are done, or for ever.
     pub duration: Option<Duration>,
+    /// In how many turns of `duration` each requests are sent. Between two turns nothing is under way, and the listener decides when
+    /// the next begins. Only of a closed loop.
+    pub turns: u32,
     /// How many requests are sent at most.
     pub requests: Option<u64>,
     /// Whether a connection that sends requests is opened again when the server has closed it.
@@ -100,6 +103,7 @@ impl LoadOptions {
             session: SessionOptions::default(),
             warm_up: 0,
             duration: None,
+            turns: 1,
             requests: None,
             reopen: true,
             reopen_idle: false,
@@ -117,6 +121,11 @@ impl LoadOptions {
             mechanism,
             seed: 1,
         }
+    }
+
+    /// Whether a run can be cut into turns: a pause would tear a schedule, and processes do not hear of each other's.
+    fn can_take_turns(&self) -> bool {
+        self.schedule.is_none() && self.duration.is_some() && self.processes == 1
     }
 }
 
@@ -151,6 +160,10 @@ impl LoadPlan {
     pub(crate) fn new(mut options: LoadOptions) -> anyhow::Result<LoadPlan> {
         if options.schedule.as_ref().is_some_and(|schedule| schedule.unit == Unit::Connection) {
             options.session.calls.get_or_insert(1);
+        }
+        if options.turns > 1 && !options.can_take_turns() {
+            let why = "--turns: of a closed loop with a --duration and one process";
+            return Err(UsageError::new(why).into());
         }
         let total = options.connections.saturating_add(options.idle);
         if options.process.is_some_and(|process| process >= options.processes) {

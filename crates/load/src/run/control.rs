@@ -1,8 +1,8 @@
 //! What the coordinator and its workers tell each other.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use drover_mech::Key;
@@ -19,20 +19,29 @@ pub(crate) enum WorkerReport {
     Ready { opened: u32 },
     /// A second of the window is over.
     Second { worker: usize, so_far: SoFar },
-    /// The window is over.
-    Measured { worker: usize, end: Instant },
+    /// The window, or a turn of it, is over.
+    Measured(MeasuredTurn),
     /// The thread has ended, normally or by a panic, or could not be started.
     Ended,
     /// A signal asks for the end.
     Interrupt,
 }
 
+/// A turn of the window that a worker has measured; a window in one piece is one turn.
+pub(crate) struct MeasuredTurn {
+    pub(crate) worker: usize,
+    pub(crate) end: Instant,
+    /// Responses until now, and how many of them came before the end of their turn.
+    pub(crate) responses: u64,
+    pub(crate) in_time: u64,
+}
+
 /// What the coordinator tells the workers, and how far they are.
 pub(crate) struct RunControl {
     /// Every worker is up.
     pub(crate) equipped: AtomicBool,
-    /// The beginning of the window, once it is known.
-    pub(crate) start: OnceLock<Instant>,
+    /// The beginnings of the turns of the window, as far as they are known.
+    pub(crate) starts: Mutex<Vec<Instant>>,
     /// Connections may be closed: the window of every worker is over.
     pub(crate) close: AtomicBool,
     pub(crate) interrupted: AtomicBool,
@@ -42,6 +51,20 @@ pub(crate) struct RunControl {
 }
 
 impl RunControl {
+    /// The beginning of a turn, from 0; `None`: not known yet.
+    pub(crate) fn start(&self, turn: u32) -> Option<Instant> {
+        self.starts().get(turn as usize).copied()
+    }
+
+    pub(crate) fn starts(&self) -> MutexGuard<'_, Vec<Instant>> {
+        self.starts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when requests are sent; `None`: none is under way.
+    pub(crate) fn running_since(&self) -> Option<Instant> {
+        self.starts().last().copied().filter(|_| !self.is_settled())
+    }
+
     /// Whether no worker has a request under way, or will send one.
     pub(crate) fn is_settled(&self) -> bool {
         self.workers.iter().all(|worker| worker.is_settled.load(Ordering::Acquire))
@@ -53,7 +76,7 @@ impl RunControl {
 pub(crate) struct WorkerProgress {
     pub(crate) responses: AtomicU64,
     pub(crate) closed: AtomicU64,
-    /// The worker has no request under way, and sends none: it closes its connections.
+    /// The worker has no request under way, and sends none: it closes its connections, or waits for its next turn.
     pub(crate) is_settled: AtomicBool,
 }
 
@@ -92,19 +115,24 @@ impl CoordinatorHandle<'_> {
         self.tell(WorkerReport::Second { worker: self.worker, so_far });
     }
 
-    /// Tells that the window is over.
-    pub(crate) fn measured(&self, end: Instant) {
-        self.tell(WorkerReport::Measured { worker: self.worker, end });
+    /// Tells that the window, or a turn of it, is over at `end`.
+    pub(crate) fn measured(&self, end: Instant, account: &Account) {
+        self.tell(WorkerReport::Measured(MeasuredTurn {
+            worker: self.worker,
+            end,
+            responses: account.responses,
+            in_time: account.responses_in_window,
+        }));
     }
 
-    /// The beginning of the window; `None`: not known yet.
-    pub(crate) fn start(&self) -> Option<Instant> {
-        self.control.start.get().copied()
+    /// The beginning of a turn, from 0; `None`: not known yet.
+    pub(crate) fn start(&self, turn: u32) -> Option<Instant> {
+        self.control.start(turn)
     }
 
-    /// Notes that no request of the worker is under way, and that it sends none.
-    pub(crate) fn settled(&self) {
-        self.control.workers[self.worker].is_settled.store(true, Ordering::Release);
+    /// Notes whether no request of the worker is under way, and it sends none.
+    pub(crate) fn set_settled(&self, is_settled: bool) {
+        self.control.workers[self.worker].is_settled.store(is_settled, Ordering::Release);
     }
 
     pub(crate) fn may_close(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -54,10 +54,11 @@ pub(crate) struct LoadRun {
 pub(crate) fn conduct(plan: &LoadPlan, listener: &mut dyn LoadListener) -> anyhow::Result<LoadRun> {
     let control = RunControl {
         equipped: AtomicBool::new(false),
-        start: OnceLock::new(),
+        starts: Mutex::default(),
         close: AtomicBool::new(false),
         interrupted: AtomicBool::new(false),
-        seconds: listener.wants_seconds(),
+        // The seconds of turns with pauses in between have no order.
+        seconds: listener.wants_seconds() && plan.turns == 1,
         workers: (0..plan.threads).map(|_| WorkerProgress::default()).collect(),
     };
     let (reports, inbox) = channel();
@@ -69,7 +70,7 @@ pub(crate) fn conduct(plan: &LoadPlan, listener: &mut dyn LoadListener) -> anyho
         start_thread(scope, "signals", hear)?;
         let (running, over) = channel();
         let control = &control;
-        let watch = move || stall_detector::watch(&control.start, || control.is_settled(), &over);
+        let watch = move || stall_detector::watch(|| control.running_since(), &over);
         let watch = start_thread(scope, "pauses", watch)?;
         let workers: Vec<_> = (0..plan.threads)
             .map(|worker| {
@@ -145,7 +146,7 @@ fn sum_up(coordinator: &Coordinator<'_>, outcomes: &[WorkerOutcome], watched: Wa
     LoadRun {
         account,
         begun: coordinator.begun,
-        window: coordinator.window(),
+        window: coordinator.window,
         cpu: outcomes.iter().map(|outcome| outcome.window.cpu).sum(),
         busiest,
         delay: outcomes.iter().map(|outcome| outcome.window.delay).sum(),
@@ -166,14 +167,22 @@ struct Coordinator<'b> {
     remotes: Vec<(Remote, Key)>,
     ready: u32,
     opened: u32,
+    /// How many turns of the window there are, and how many are over.
+    turns: u32,
+    turn: u32,
+    /// The workers that have measured the current turn, and their responses until its end.
     measured: u32,
+    responses: u64,
+    in_time: u64,
     ended: u32,
     /// Connections closed by the server, as the listener last heard.
     closed: u64,
     /// When the window began.
     begun: Option<SystemTime>,
-    /// The end of the window of the worker that was last to finish.
+    /// The end of the current turn of the worker that was last to finish.
     end: Option<Instant>,
+    /// The length of the turns that are over.
+    window: Duration,
 }
 
 impl<'b> Coordinator<'b> {
@@ -192,11 +201,16 @@ impl<'b> Coordinator<'b> {
             remotes: Vec::new(),
             ready: 0,
             opened: 0,
+            turns: plan.turns,
+            turn: 0,
             measured: 0,
+            responses: 0,
+            in_time: 0,
             ended: 0,
             closed: 0,
             begun: None,
             end: None,
+            window: Duration::ZERO,
         }
     }
 
@@ -222,7 +236,7 @@ impl<'b> Coordinator<'b> {
         let sum = |count: fn(&WorkerProgress) -> &AtomicU64| -> u64 {
             self.control.workers.iter().map(|worker| count(worker).load(Ordering::Relaxed)).sum()
         };
-        let elapsed = self.control.start.get().map(|start| start.elapsed());
+        let elapsed = self.control.start(0).map(|start| start.elapsed());
         self.listener.looked(elapsed, sum(|worker| &worker.responses));
         let closed = sum(|worker| &worker.closed);
         if std::mem::replace(&mut self.closed, closed) != closed {
@@ -256,14 +270,15 @@ impl<'b> Coordinator<'b> {
                 self.seconds.push(worker, second);
                 self.tell_seconds()?;
             }
-            WorkerReport::Measured { worker, end } => {
+            WorkerReport::Measured(turn) => {
                 self.measured += 1;
-                self.end = self.end.max(Some(end));
-                self.seconds.end(worker);
+                self.end = self.end.max(Some(turn.end));
+                self.responses += turn.responses;
+                self.in_time += turn.in_time;
+                self.seconds.end(turn.worker);
                 self.tell_seconds()?;
                 if self.measured == self.workers {
-                    self.listener.measured()?;
-                    self.close();
+                    self.end_turn()?;
                 }
             }
             WorkerReport::Ended => {
@@ -291,14 +306,33 @@ impl<'b> Coordinator<'b> {
         let begins = SystemTime::now() + start.saturating_duration_since(Instant::now());
         self.begun = Some(begins);
         self.listener.begins(begins)?;
-        let _ = self.control.start.set(start);
-        self.wake_all();
+        self.begin_turn(start);
         Ok(())
     }
 
-    fn window(&self) -> Duration {
-        let start = self.control.start.get();
-        self.end.zip(start).map_or(Duration::ZERO, |(end, &start)| end - start)
+    fn begin_turn(&mut self, start: Instant) {
+        (self.measured, self.responses, self.in_time, self.end) = (0, 0, 0, None);
+        self.control.starts().push(start);
+        self.wake_all();
+    }
+
+    /// Every worker has measured the current turn.
+    fn end_turn(&mut self) -> io::Result<()> {
+        self.window += self
+            .end
+            .zip(self.control.start(self.turn))
+            .map_or(Duration::ZERO, |(end, start)| end - start);
+        self.turn += 1;
+        if self.turns > 1 {
+            self.listener.turn_over(self.responses, self.in_time)?;
+        }
+        if self.turn < self.turns && !self.control.interrupted.load(Ordering::Acquire) {
+            self.begin_turn(Instant::now());
+        } else {
+            self.listener.measured()?;
+            self.close();
+        }
+        Ok(())
     }
 
     fn tell_seconds(&mut self) -> io::Result<()> {
@@ -319,7 +353,7 @@ impl<'b> Coordinator<'b> {
             rest.add(&differences.next(Second::of(&outcome.account, plan.schedule.is_some())));
         }
         let at = SECOND * self.told;
-        self.listener.second(at, self.window().saturating_sub(at), &rest)
+        self.listener.second(at, self.window.saturating_sub(at), &rest)
     }
 
     fn close(&self) {

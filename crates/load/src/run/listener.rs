@@ -52,6 +52,15 @@ pub trait LoadListener {
         Ok(())
     }
 
+    /// A turn of a run of several is over, and nothing is under way: so many responses have come until now, and so many of them
+    /// before the end of their turn. The next turn begins when this returns.
+    ///
+    /// # Errors
+    /// An error of the listener; it ends the run.
+    fn turn_over(&mut self, _responses: u64, _in_time: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The measured window is over; the connections are still open until this returns.
     ///
     /// # Errors

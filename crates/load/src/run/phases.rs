@@ -39,6 +39,20 @@ pub(crate) struct WindowTimes {
     pub(crate) all_lost: bool,
 }
 
+impl std::ops::Add for WindowTimes {
+    type Output = WindowTimes;
+
+    fn add(self, other: WindowTimes) -> WindowTimes {
+        WindowTimes {
+            cpu: self.cpu + other.cpu,
+            delay: self.delay + other.delay,
+            spun: self.spun + other.spun,
+            wall: self.wall + other.wall,
+            all_lost: self.all_lost || other.all_lost,
+        }
+    }
+}
+
 /// First attempts to connect that may be in progress at once, and that may begin per millisecond.
 const OPENING_AT_ONCE: u32 = 64;
 const OPENED_PER_MILLISECOND: u32 = 16;
@@ -117,30 +131,14 @@ async fn control(
         worker.account.borrow_mut().forget_warm_up(worker.open_loop);
     }
     handle.tell(WorkerReport::Ready { opened: worker.open_at_start() });
-    if let Some(start) = phases.started().await {
-        let cpu = process::thread_cpu_time();
-        let delay = process::thread_run_delay().unwrap_or_default();
-        let spun = worker.net.spun();
-        worker.begin(start);
-        if handle.wants_seconds() {
-            worker.window.seconds.begin(start);
-        }
-        phases.keep_schedule().await;
-        let end = worker.finish();
-        phases.tell_seconds(end);
-        window.set(WindowTimes {
-            cpu: process::thread_cpu_time() - cpu,
-            delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
-            spun: worker.net.spun().saturating_sub(spun),
-            wall: end.saturating_duration_since(start),
-            all_lost: worker.has_lost_all(),
-        });
-        handle.measured(end);
-    } else {
-        window.set(WindowTimes { all_lost: worker.has_lost_all(), ..WindowTimes::default() });
+    for turn in 0..worker.plan.turns {
+        let Some(start) = phases.started(turn).await else { break };
+        handle.set_settled(false);
+        window.set(window.get() + phases.turn(turn, start).await);
     }
+    window.set(WindowTimes { all_lost: worker.has_lost_all(), ..window.get() });
     phases.until(None, || worker.is_settled() && handle.may_close()).await;
-    handle.settled();
+    handle.set_settled(true);
     if window.get().wall > Duration::ZERO && worker.measured > 0 {
         phases.until(Some(Instant::now() + LINGER), || false).await;
     }
@@ -227,12 +225,41 @@ impl Phases<'_, '_> {
         }
     }
 
-    /// Waits for the beginning of the window; `None`: the run ends without a window.
-    async fn started(&self) -> Option<Instant> {
-        self.until(None, || self.handle.start().is_some() || self.handle.may_close()).await;
-        let start = self.handle.start()?;
+    /// Waits for the beginning of a turn of the window; `None`: the run ends without it.
+    async fn started(&self, turn: u32) -> Option<Instant> {
+        self.until(None, || self.handle.start(turn).is_some() || self.handle.may_close()).await;
+        let start = self.handle.start(turn)?;
         self.until(Some(start), || false).await;
         (!self.handle.interrupted()).then_some(start)
+    }
+
+    /// Carries out a turn of the window, and returns how it went. After a turn of several nothing is under way.
+    async fn turn(&self, turn: u32, start: Instant) -> WindowTimes {
+        let Phases { worker, handle, .. } = self;
+        let turns = worker.plan.turns;
+        let cpu = process::thread_cpu_time();
+        let delay = process::thread_run_delay().unwrap_or_default();
+        let spun = worker.net.spun();
+        worker.begin(start);
+        if handle.wants_seconds() {
+            worker.window.seconds.begin(start);
+        }
+        self.keep_schedule().await;
+        let end = if turn + 1 < turns { worker.pause() } else { worker.finish() };
+        self.tell_seconds(end);
+        let times = WindowTimes {
+            cpu: process::thread_cpu_time() - cpu,
+            delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
+            spun: worker.net.spun().saturating_sub(spun),
+            wall: end.saturating_duration_since(start),
+            all_lost: false,
+        };
+        if turns > 1 {
+            self.until(None, || worker.is_settled()).await;
+            handle.set_settled(true);
+        }
+        handle.measured(end, &worker.account.borrow());
+        times
     }
 
     /// Reports the seconds of the window that are over at `now`.

@@ -6,7 +6,6 @@
 //! goes on meanwhile. So a thread that does nothing else asks to be woken every [`PERIOD`]; the
 //! process did not run for as long as the thread wakes late.
 
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -31,13 +30,9 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// A wake-up later than this is a pause. The scheduler of a busy machine delays any thread by less.
 const NOTICED: Duration = Duration::from_millis(20);
 
-/// Watches from `start`, once it is set, until the run `is_settled`: whoever closes thousands of connections may keep the
-/// processor to itself. Returns when the sender of `over` is dropped.
-pub(crate) fn watch(
-    start: &OnceLock<Instant>,
-    is_settled: impl Fn() -> bool,
-    over: &Receiver<()>,
-) -> Watched {
+/// Watches while the run is `running_since` a moment, and not when nothing is under way: whoever closes thousands of connections may
+/// keep the processor to itself. Returns when the sender of `over` is dropped.
+pub(crate) fn watch(running_since: impl Fn() -> Option<Instant>, over: &Receiver<()>) -> Watched {
     // The worker threads have sharp timers too.
     let _ = process::sharpen_timers();
     let mut watched = Watched { clock: clock(), ..Watched::default() };
@@ -46,7 +41,7 @@ pub(crate) fn watch(
         let asked = Instant::now();
         let heard = over.recv_timeout(PERIOD);
         let now = Instant::now();
-        if let Some(&start) = start.get().filter(|_| !is_settled()) {
+        if let Some(start) = running_since() {
             watched.paused += pause(asked, now, start);
             if heard.is_err_and(|error| error == RecvTimeoutError::Timeout) {
                 record(&mut late, now.saturating_duration_since(asked + PERIOD));
@@ -96,7 +91,7 @@ mod tests {
     fn it_ends_with_the_run() {
         let (alive, over) = std::sync::mpsc::channel();
         drop(alive);
-        let watched = watch(&OnceLock::new(), || false, &over);
+        let watched = watch(|| None, &over);
         assert_eq!((watched.paused, watched.woken_late), (Duration::ZERO, None));
     }
 }

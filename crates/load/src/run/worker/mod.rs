@@ -190,7 +190,7 @@ impl<'n> Worker<'n> {
     }
 
     fn wake_control_at_the_end(&self) {
-        if self.window.phase() == Phase::Over || self.has_finished() {
+        if matches!(self.window.phase(), Phase::Paused | Phase::Over) || self.has_finished() {
             self.net.wake(self.control.get());
         }
     }
@@ -236,9 +236,14 @@ impl<'n> Worker<'n> {
         self.window.close_seconds(now, || Second::of(&self.account.borrow(), self.open_loop));
     }
 
+    /// Ends a turn of the window, after which another one comes, and returns its end.
+    pub(crate) fn pause(&self) -> Instant {
+        self.window.finish(Instant::now(), Phase::Paused)
+    }
+
     /// Ends the window and returns its end: the planned end, if that has come, or else now.
     pub(crate) fn finish(&self) -> Instant {
-        let end = self.window.finish(Instant::now());
+        let end = self.window.finish(Instant::now(), Phase::Over);
         self.starts.clear_backlog();
         if self.plan.session_calls().is_some() {
             // A session ends with the window, also if its connection rests between two calls.

@@ -12,6 +12,8 @@ pub(crate) enum Phase {
     Opening,
     /// The window: requests are sent.
     Running,
+    /// Between two turns of the window: no request is sent; responses may still come.
+    Paused,
     /// After the window: no request is sent; responses may still come.
     Over,
 }
@@ -61,11 +63,11 @@ impl WorkerWindow {
         self.phase.set(Phase::Running);
     }
 
-    /// Ends the window `now` and returns its end: the planned end, if that has come.
-    pub(crate) fn finish(&self, now: Instant) -> Instant {
+    /// Ends the window, or a turn of it, `now` and returns its end: the planned end, if that has come.
+    pub(crate) fn finish(&self, now: Instant, phase: Phase) -> Instant {
         let end = self.end.get().map_or(now, |end| end.min(now));
         self.end.set(Some(end));
-        self.phase.set(Phase::Over);
+        self.phase.set(phase);
         end
     }
 
