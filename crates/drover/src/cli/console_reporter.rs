@@ -119,8 +119,8 @@ impl LoadListener for ConsoleReporter {
         Ok(())
     }
 
-    fn turn_over(&mut self, responses: u64, in_time: u64) -> io::Result<()> {
-        self.event(&format!("turn {responses} {in_time}"))
+    fn turn_over(&mut self, responses: u64, window: Duration) -> io::Result<()> {
+        self.event(&format!("turn {responses} {}", window.as_secs_f64()))
     }
 
     fn measured(&mut self) -> io::Result<()> {

@@ -103,8 +103,8 @@ pub(super) struct Args {
 
     /// Send in N turns of --duration each, and wait between them
     ///
-    /// After each turn all responses have come, and --events prints 'turn', how many have come since the beginning, and how many
-    /// of these within their turn
+    /// A turn lasts until all responses have come. --events then prints 'turn', how many have come in all turns until now, and how
+    /// many seconds these took
     #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "N", default_value_t = 1, requires = "lockstep")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -31,9 +31,8 @@ pub(crate) enum WorkerReport {
 pub(crate) struct MeasuredTurn {
     pub(crate) worker: usize,
     pub(crate) end: Instant,
-    /// Responses until now, and how many of them came before the end of their turn.
+    /// Responses until now.
     pub(crate) responses: u64,
-    pub(crate) in_time: u64,
 }
 
 /// What the coordinator tells the workers, and how far they are.
@@ -116,13 +115,8 @@ impl CoordinatorHandle<'_> {
     }
 
     /// Tells that the window, or a turn of it, is over at `end`.
-    pub(crate) fn measured(&self, end: Instant, account: &Account) {
-        self.tell(WorkerReport::Measured(MeasuredTurn {
-            worker: self.worker,
-            end,
-            responses: account.responses,
-            in_time: account.responses_in_window,
-        }));
+    pub(crate) fn measured(&self, end: Instant, responses: u64) {
+        self.tell(WorkerReport::Measured(MeasuredTurn { worker: self.worker, end, responses }));
     }
 
     /// The beginning of a turn, from 0; `None`: not known yet.

@@ -173,7 +173,6 @@ struct Coordinator<'b> {
     /// The workers that have measured the current turn, and their responses until its end.
     measured: u32,
     responses: u64,
-    in_time: u64,
     ended: u32,
     /// Connections closed by the server, as the listener last heard.
     closed: u64,
@@ -205,7 +204,6 @@ impl<'b> Coordinator<'b> {
             turn: 0,
             measured: 0,
             responses: 0,
-            in_time: 0,
             ended: 0,
             closed: 0,
             begun: None,
@@ -274,7 +272,6 @@ impl<'b> Coordinator<'b> {
                 self.measured += 1;
                 self.end = self.end.max(Some(turn.end));
                 self.responses += turn.responses;
-                self.in_time += turn.in_time;
                 self.seconds.end(turn.worker);
                 self.tell_seconds()?;
                 if self.measured == self.workers {
@@ -311,7 +308,7 @@ impl<'b> Coordinator<'b> {
     }
 
     fn begin_turn(&mut self, start: Instant) {
-        (self.measured, self.responses, self.in_time, self.end) = (0, 0, 0, None);
+        (self.measured, self.responses, self.end) = (0, 0, None);
         self.control.starts().push(start);
         self.wake_all();
     }
@@ -324,7 +321,7 @@ impl<'b> Coordinator<'b> {
             .map_or(Duration::ZERO, |(end, start)| end - start);
         self.turn += 1;
         if self.turns > 1 {
-            self.listener.turn_over(self.responses, self.in_time)?;
+            self.listener.turn_over(self.responses, self.window)?;
         }
         if self.turn < self.turns && !self.control.interrupted.load(Ordering::Acquire) {
             self.begin_turn(Instant::now());

@@ -247,7 +247,8 @@ impl Client<'_, '_> {
             let start = call.due.unwrap_or(sent);
             record(&mut account.latency, times.end.saturating_duration_since(start));
         }
-        if worker.window.end().is_none_or(|end| times.end <= end) {
+        // A turn of several lasts until its last response.
+        if worker.window.end().is_none_or(|end| times.end <= end) || worker.plan.turns > 1 {
             account.response_in_window(times.end.saturating_duration_since(worker.window.start()));
         }
     }

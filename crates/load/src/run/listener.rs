@@ -52,12 +52,12 @@ pub trait LoadListener {
         Ok(())
     }
 
-    /// A turn of a run of several is over, and nothing is under way: so many responses have come until now, and so many of them
-    /// before the end of their turn. The next turn begins when this returns.
+    /// A turn of a run of several is over, and nothing is under way: so many responses have come in all turns until now, and so long
+    /// they took. The next turn begins when this returns.
     ///
     /// # Errors
     /// An error of the listener; it ends the run.
-    fn turn_over(&mut self, _responses: u64, _in_time: u64) -> io::Result<()> {
+    fn turn_over(&mut self, _responses: u64, _window: Duration) -> io::Result<()> {
         Ok(())
     }
 

@@ -233,7 +233,7 @@ impl Phases<'_, '_> {
         (!self.handle.interrupted()).then_some(start)
     }
 
-    /// Carries out a turn of the window, and returns how it went. After a turn of several nothing is under way.
+    /// Carries out a turn of the window, and returns how it went. A turn of several lasts until nothing is under way.
     async fn turn(&self, turn: u32, start: Instant) -> WindowTimes {
         let Phases { worker, handle, .. } = self;
         let turns = worker.plan.turns;
@@ -245,8 +245,13 @@ impl Phases<'_, '_> {
             worker.window.seconds.begin(start);
         }
         self.keep_schedule().await;
-        let end = if turn + 1 < turns { worker.pause() } else { worker.finish() };
+        let mut end = if turn + 1 < turns { worker.pause() } else { worker.finish() };
         self.tell_seconds(end);
+        if turns > 1 {
+            self.until(None, || worker.is_settled()).await;
+            end = Instant::now();
+            handle.set_settled(true);
+        }
         let times = WindowTimes {
             cpu: process::thread_cpu_time() - cpu,
             delay: process::thread_run_delay().unwrap_or_default().saturating_sub(delay),
@@ -254,11 +259,7 @@ impl Phases<'_, '_> {
             wall: end.saturating_duration_since(start),
             all_lost: false,
         };
-        if turns > 1 {
-            self.until(None, || worker.is_settled()).await;
-            handle.set_settled(true);
-        }
-        handle.measured(end, &worker.account.borrow());
+        handle.measured(end, worker.account.borrow().responses);
         times
     }
 
