@@ -9,6 +9,7 @@
 //! | question | method | file |
 //! |---|---|---|
 //! | what does a count say, which hardly varies? | the range of its rounds | [`curve`] |
+//! | what does a subject cost, beside others that are alive? | medians over the means of cycles | [`turns`] |
 //! | where is the median of some rounds? | order statistics | [`estimate::median`] |
 //! | by what factor do two subjects differ? | t on paired logarithms | [`estimate::paired`] |
 //! | by what factor do two sessions differ? | Welch's t on logarithms | [`estimate::independent`] |
@@ -34,6 +35,7 @@ pub mod noise;
 mod ratio_of_means;
 pub(crate) mod student;
 pub mod summary;
+pub mod turns;
 
 pub use censored::Bound;
 pub use curve::{AverageScale, Curve, Extreme, Interval};

@@ -134,7 +134,111 @@ impl HttpLoad<'_> {
     }
 }
 
+/// A load in turns, whose connections are open.
+#[derive(Debug)]
+pub struct TurnedLoad {
+    generator: Generator,
+    turns: u32,
+    /// How long a turn may take.
+    longest: Duration,
+    /// How long the generator's end may take.
+    ending: Duration,
+    timeout_us: f64,
+    command: Vec<String>,
+    /// Responses and seconds of the turns until now.
+    so_far: (u64, f64),
+}
+
+/// What a turn of a load has brought.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadTurn {
+    /// The responses.
+    pub responses: u64,
+    /// The time until the last of them, in seconds.
+    pub seconds: f64,
+}
+
+impl HttpLoad<'_> {
+    /// Opens the connections of a load of so many turns, at least two.
+    ///
+    /// # Errors
+    /// The errors of [`LoadDriver::measure`].
+    pub fn take_turns(
+        &self,
+        subject: &Running,
+        target: &Target<'_>,
+        (turns, turn): (u32, Duration),
+        warm: Option<&Warm>,
+    ) -> Result<TurnedLoad, Failure> {
+        let resolved = self.resolve(target)?;
+        let mut command = self.command(address(subject)?, target, &resolved.flags, false)?;
+        command.args(["--duration", &format!("{}us", turn.as_micros())]);
+        command.args(["--turns", &turns.to_string()]);
+        let window = Window {
+            at_least: turn * turns,
+            at_most: turn * turns,
+            events: None,
+            use_every_connection: true,
+            drain: true,
+        };
+        let rate = warm.map(|warm| warm.events_per_s);
+        if resolved.has_first_uses(target, &window, window.at_least, rate) {
+            command.args(["--warm-up", "1"]);
+        }
+        let mut generator = Generator::start(command, target, resolved.turn(target))?;
+        generator.expect("connected", opening(&resolved))?;
+        let timeout = Duration::from_secs_f64(resolved.timeout_us / 1e6);
+        Ok(TurnedLoad {
+            command: generator.process.command_line().to_vec(),
+            generator,
+            turns,
+            longest: STEP_TIMEOUT + turn + timeout,
+            ending: opening(&resolved) + timeout,
+            timeout_us: resolved.timeout_us,
+            so_far: (0, 0.0),
+        })
+    }
+}
+
+impl TurnedLoad {
+    /// How many turns there are.
+    #[must_use]
+    pub fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// Drives the subject for a turn, until the last response has come.
+    ///
+    /// # Errors
+    /// The errors of [`LoadDriver::measure`].
+    pub fn turn(&mut self) -> Result<LoadTurn, Failure> {
+        self.generator.process.go_on()?;
+        let turn = self.generator.process.expect_line("'turn'", self.longest, |line| {
+            let (responses, seconds) = line.strip_prefix("turn ")?.split_once(' ')?;
+            Some((responses.parse::<u64>().ok()?, seconds.parse::<f64>().ok()?))
+        });
+        let now =
+            turn.map_err(|failure| super::of_generator(failure, &mut self.generator.process))?;
+        let before = std::mem::replace(&mut self.so_far, now);
+        Ok(LoadTurn { responses: now.0.saturating_sub(before.0), seconds: now.1 - before.1 })
+    }
+
+    /// Ends the load after its last turn, and reads its result.
+    ///
+    /// # Errors
+    /// The errors of [`LoadDriver::measure`].
+    pub fn finish(mut self) -> Result<Driven, Failure> {
+        self.generator.process.go_on()?;
+        self.generator.expect("measured", STEP_TIMEOUT)?;
+        self.generator.process.go_on()?;
+        let result = self.generator.finish(self.ending)?;
+        let read = read(&result, self.timeout_us);
+        Ok(Driven { command: self.command, marks: marks(&result), ..read })
+    }
+}
+
 /// A running generator, and the files that it writes.
+#[derive(Debug)]
 struct Generator {
     process: Child,
     json: PathBuf,

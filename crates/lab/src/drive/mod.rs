@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use command::CommandLoad;
-pub use http::HttpLoad;
+pub use http::{HttpLoad, LoadTurn, TurnedLoad};
 pub use warmup::{Warm, WarmUp};
 
 use crate::failure::Failure;

@@ -30,6 +30,11 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
         set_latencies(&mut driven, histogram, timeouts(result), timeout_us);
     }
     set_rates(&mut driven);
+    if let (Some(deviation), Some(mean)) =
+        (number("/response_rate/stddev"), number("/response_rate/avg").filter(|mean| *mean > 0.0))
+    {
+        driven.values.insert("rate-variation".to_string(), 100.0 * deviation / mean);
+    }
     set_errors(&mut driven, result);
     let mut set = |name: &str, pointer: &str| {
         if let Some(us) = number(pointer) {

@@ -12,6 +12,7 @@ fn plan() -> Plan {
             subject: subject.to_string(),
             levels: BTreeMap::from([("offered".to_string(), Level::Number(level))]),
         },
+        set: None,
         not_testable: None,
     };
     Plan {

@@ -37,6 +37,8 @@ pub struct RunPhases {
     pub events: Option<u64>,
     /// Whether requests that are under way at the end of the window are waited for and counted.
     pub drain: bool,
+    /// The length of a turn, where servers take turns.
+    pub turn: Option<Duration>,
 }
 
 impl RunPhases {
@@ -69,6 +71,7 @@ impl RunPhases {
             at_most: at_most.max(at_least),
             events: events.transpose()?.filter(|events| *events > 0),
             drain: phases.drain,
+            turn: phases.turn.as_ref().map(|turn| time(Some(turn), None, WINDOW)).transpose()?,
         })
     }
 

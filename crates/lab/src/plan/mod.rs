@@ -6,12 +6,18 @@ pub mod order;
 pub mod room;
 pub mod selection;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::hash::hash_bytes;
-use crate::model::{Cell, Mark, Sample};
-use crate::spec::Experiment;
+use crate::model::{Cell, Level, Mark, Sample};
+use crate::spec::load::ResolvedWire;
+use crate::spec::pool::PoolDisk;
+use crate::spec::setting::level_of;
+use crate::spec::subject::SubjectKind;
+use crate::spec::{Experiment, SubjectSpec};
 use estimate::RunPhases;
 use limits::MachineLimits;
 pub use selection::{Overrides, Selection};
@@ -45,6 +51,9 @@ pub struct PlannedCell {
     /// Why this machine cannot measure the cell, as far as that is known before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_testable: Option<String>,
+    /// The set of cells whose servers are alive at once, if the cell is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<usize>,
 }
 
 impl Plan {
@@ -59,9 +68,20 @@ impl Plan {
         limits: &MachineLimits,
     ) -> Result<Plan, Failure> {
         let preset = &selection.preset;
+        let mut sets: Vec<BTreeMap<String, Level>> = Vec::new();
+        let mut set_of = |cell: &Cell| {
+            if !takes_turns(experiment, cell) {
+                return None;
+            }
+            let found = sets.iter().position(|levels| *levels == cell.levels);
+            Some(found.unwrap_or_else(|| {
+                sets.push(cell.levels.clone());
+                sets.len() - 1
+            }))
+        };
         let planned = |cell: Cell| {
             let not_testable = limits.obstacle(experiment, &cell);
-            PlannedCell { cell, not_testable }
+            PlannedCell { set: set_of(&cell), not_testable, cell }
         };
         let cells: Vec<PlannedCell> = experiment.cells(preset).into_iter().map(planned).collect();
         if cells.is_empty() {
@@ -93,6 +113,21 @@ impl Plan {
     pub fn order(&self, round: u32) -> Vec<usize> {
         let order = order::order(self.seed, round, self.cells.len());
         order.into_iter().filter(|cell| self.cells[*cell].not_testable.is_none()).collect()
+    }
+
+    /// The cells that run in a round, in their order: those of a set together.
+    #[must_use]
+    pub fn sets(&self, round: u32) -> Vec<Vec<usize>> {
+        let mut sets: Vec<Vec<usize>> = Vec::new();
+        for cell in self.order(round) {
+            let own = self.cells[cell].set;
+            let is_own = |other: &&mut Vec<usize>| own.is_some() && self.cells[other[0]].set == own;
+            match sets.iter_mut().find(is_own) {
+                Some(set) => set.push(cell),
+                None => sets.push(vec![cell]),
+            }
+        }
+        sets
     }
 
     /// A sample without values for every cell that this machine cannot measure. With it, claims about the cell are
@@ -132,6 +167,17 @@ impl Plan {
     }
 }
 
+/// Whether the server of a cell is driven in turns with others.
+fn takes_turns(experiment: &Experiment, cell: &Cell) -> bool {
+    let kind = experiment.subject.get(&cell.subject).and_then(SubjectSpec::kind);
+    let wire = experiment.wire.as_ref().map(|wire| wire.resolve(level_of(&cell.levels)));
+    let mut pools = experiment.pool.values().map(|pool| pool.disk(&cell.levels));
+    experiment.phases.turn.is_some()
+        && matches!(kind, Some(SubjectKind::Serve(_) | SubjectKind::Command(_)))
+        && matches!(wire, None | Some(Ok(ResolvedWire::Loopback)))
+        && pools.all(|disk| disk == Ok(PoolDisk::Memory))
+}
+
 /// A hash of what decides a run. It covers the experiment without its claims and figures, which may change, and the
 /// preset without its number of rounds and its budget.
 fn hash(experiment: &Experiment, selection: &Selection) -> Result<String, Failure> {
@@ -156,6 +202,7 @@ mod tests {
         let planned = |subject, why: Option<&str>| PlannedCell {
             cell: cell(subject),
             not_testable: why.map(str::to_owned),
+            set: None,
         };
         let plan = Plan {
             experiment: "e".to_owned(),

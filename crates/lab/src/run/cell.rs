@@ -1,13 +1,14 @@
 //! One run of one cell: the subject is started, warmed up, driven, measured and stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::Session;
 use super::metrics::{Inputs, derive, own};
+use super::{RunOptions, Session};
 use crate::drive::{self, CommandLoad, Driven, HttpLoad, LoadDriver, Moment, Target, Warm, Window};
 use crate::failure::Failure;
 use crate::instrument::counters::{self, ServerCounters};
@@ -25,7 +26,7 @@ use crate::placement::Placement;
 use crate::plan::estimate::RunPhases;
 use crate::plan::limits::{connections, descriptors, pipe_descriptors, wanted_processors};
 use crate::plan::order::round_seed;
-use crate::process::CpuShare;
+use crate::process::{CpuShare, Guard};
 use crate::site::RunSite;
 use crate::spec;
 use crate::spec::load::ResolvedWire;
@@ -47,52 +48,21 @@ pub(super) struct Measurement {
     pub(super) artefacts: Value,
 }
 
-impl Session<'_> {
+impl<'s> Session<'s> {
     /// Runs a cell once.
     ///
     /// # Errors
     /// Each [`Failure`].
     pub(super) fn measure(&mut self, cell: usize, round: u32) -> Result<Measurement, Failure> {
         self.options.interrupt.check()?;
-        let plan = self.plan;
-        let cell: &Cell = &plan.cells[cell].cell;
-        let subject = self.experiment.subject.get(&cell.subject);
-        let subject = subject.ok_or_else(|| Failure::failed("the subject is gone"))?;
-        let placement =
-            Placement::choose(&self.processors, wanted_processors(subject, &cell.levels)?)?;
-        let wire = self.wire(&cell.levels)?;
-        let work = WorkFolder::create(&self.work()).map_err(Failure::of_lab)?;
-        let kinds = self.experiment.instruments();
-        let trace = work.path().join("trace");
-        let counters = work.path().join("counters");
-        for path in [work.path(), &self.options.drover] {
-            utf8(path).map_err(Failure::not_measured)?;
-        }
-        let guard = std::sync::Arc::clone(&self.guard);
-        let mut scene = Scene {
-            drover: &self.options.drover,
-            guard: &guard,
-            interrupt: &self.options.interrupt,
-            wire: &wire,
-            placement: &placement,
-            levels: &cell.levels,
-            seed: round_seed(plan.seed, round),
-            root: None,
-            work: work.path(),
-            trace: kinds.contains(&InstrumentName::Stages).then_some(trace.as_path()),
-            counters: &counters,
-            counts_events: kinds.contains(&InstrumentName::Counters),
-            notes_access: false,
-            descriptors: self.descriptors(subject, &cell.levels),
-            guest: self.options.guest.as_ref().map(|guest| guest.socket.as_path()),
-        };
-        let pools = self.pools();
-        scene.notes_access = pools.iter().any(|(_, pool)| pool.access_times == Some(true));
-        let mut site = self.store.open(&pools, &scene).map_err(Failure::of_lab)?;
+        let ground = self.ground(cell, round, &self.work())?;
+        let subject = ground.subject;
+        let mut scene = ground.scene(self.options);
+        let mut site = self.store.open(&ground.pools, &scene).map_err(Failure::of_lab)?;
         let root = site.as_ref().map(|site| site.root.clone());
         root.as_deref().map_or(Ok(""), utf8).map_err(Failure::not_measured)?;
         scene.root = root.as_deref();
-        let one = One { session: self, scene: &scene, cell, subject, kinds: &kinds, pools: &pools };
+        let one = One { session: self, scene: &scene, ground: &ground };
         match subject.kind() {
             Some(SubjectKind::Waiters(waiters)) => {
                 let connects = self.experiment.load.connects.as_ref().ok_or_else(|| {
@@ -110,6 +80,39 @@ impl Session<'_> {
             Some(SubjectKind::Guest(words)) => one.drive_itself(&GuestCommand { subject, words }),
             _ => one.serve(site.as_mut()),
         }
+    }
+
+    /// What a run of a cell needs, with its files beneath `folder`.
+    pub(super) fn ground(
+        &self,
+        cell: usize,
+        round: u32,
+        folder: &Path,
+    ) -> Result<Ground<'s>, Failure> {
+        let cell: &Cell = &self.plan.cells[cell].cell;
+        let subject = self.experiment.subject.get(&cell.subject);
+        let subject = subject.ok_or_else(|| Failure::failed("the subject is gone"))?;
+        let work = WorkFolder::create(folder).map_err(Failure::of_lab)?;
+        for path in [work.path(), &self.options.drover] {
+            utf8(path).map_err(Failure::not_measured)?;
+        }
+        Ok(Ground {
+            cell,
+            subject,
+            kinds: self.experiment.instruments(),
+            pools: self.pools(),
+            placement: Placement::choose(
+                &self.processors,
+                wanted_processors(subject, &cell.levels)?,
+            )?,
+            wire: self.wire(&cell.levels)?,
+            trace: work.path().join("trace"),
+            counters: work.path().join("counters"),
+            work,
+            guard: Arc::clone(&self.guard),
+            seed: round_seed(self.plan.seed, round),
+            descriptors: self.descriptors(subject, &cell.levels),
+        })
     }
 
     /// The way between server and generator.
@@ -143,14 +146,68 @@ impl Session<'_> {
     }
 }
 
+/// What a run has for itself: processors, a wire, a folder.
+pub(super) struct Ground<'s> {
+    pub(super) cell: &'s Cell,
+    pub(super) subject: &'s spec::SubjectSpec,
+    pub(super) kinds: Vec<InstrumentName>,
+    pub(super) pools: Vec<(String, PoolSpec)>,
+    placement: Placement,
+    wire: Wire,
+    trace: PathBuf,
+    counters: PathBuf,
+    work: WorkFolder,
+    guard: Arc<Guard>,
+    seed: u64,
+    descriptors: Option<u64>,
+}
+
+impl Ground<'_> {
+    /// The surroundings of the run, without a folder of files to serve.
+    pub(super) fn scene<'a>(&'a self, options: &'a RunOptions) -> Scene<'a> {
+        Scene {
+            drover: &options.drover,
+            guard: &self.guard,
+            interrupt: &options.interrupt,
+            wire: &self.wire,
+            placement: &self.placement,
+            levels: &self.cell.levels,
+            seed: self.seed,
+            root: None,
+            work: self.work.path(),
+            trace: self.kinds.contains(&InstrumentName::Stages).then_some(self.trace.as_path()),
+            counters: &self.counters,
+            counts_events: self.kinds.contains(&InstrumentName::Counters),
+            notes_access: self.pools.iter().any(|(_, pool)| pool.access_times == Some(true)),
+            descriptors: self.descriptors,
+            guest: options.guest.as_ref().map(|guest| guest.socket.as_path()),
+        }
+    }
+}
+
 /// A run with its scene.
-struct One<'o, 's> {
-    session: &'o Session<'s>,
-    scene: &'o Scene<'o>,
-    cell: &'o Cell,
-    subject: &'o spec::SubjectSpec,
-    kinds: &'o [InstrumentName],
-    pools: &'o [(String, PoolSpec)],
+#[derive(Clone, Copy)]
+pub(super) struct One<'o, 's> {
+    pub(super) session: &'o Session<'s>,
+    pub(super) scene: &'o Scene<'o>,
+    pub(super) ground: &'o Ground<'o>,
+}
+
+/// A server that runs, warm, with what reads it.
+pub(super) struct StartedServer {
+    pub(super) running: Running,
+    /// Ends after the server, whose processes are in its group.
+    share: Option<CpuShare>,
+    pub(super) instruments: Vec<Box<dyn Instrument>>,
+}
+
+/// The file with the paths of the pool that a load asks for.
+pub(super) fn urls<'a>(
+    lists: &'a BTreeMap<String, PathBuf>,
+    http: Option<&spec::load::Http>,
+) -> Option<&'a Path> {
+    let pool = http.and_then(|http| http.pool.as_ref());
+    pool.map_or_else(|| lists.values().next(), |pool| lists.get(pool)).map(PathBuf::as_path)
 }
 
 /// When a load is measured.
@@ -165,8 +222,8 @@ fn window(phases: &RunPhases) -> Window {
 }
 
 impl One<'_, '_> {
-    fn phases(&self) -> Result<RunPhases, Failure> {
-        RunPhases::of(self.session.experiment, &self.session.selection.preset, &self.cell.levels)
+    pub(super) fn phases(&self) -> Result<RunPhases, Failure> {
+        RunPhases::of(self.session.experiment, &self.session.selection.preset, self.scene.levels)
     }
 
     /// Measures a subject that drives itself.
@@ -190,22 +247,18 @@ impl One<'_, '_> {
     fn serve(&self, mut site: Option<&mut RunSite>) -> Result<Measurement, Failure> {
         let experiment = self.session.experiment;
         let phases = self.phases()?;
-        let mut instruments = self.instruments(site.as_deref()).map_err(Failure::of_lab)?;
+        let instruments = self.instruments(site.as_deref()).map_err(Failure::of_lab)?;
         let lists = site.as_deref().map(|site| site.urls.clone()).unwrap_or_default();
-        let urls = |pool: Option<&String>| {
-            pool.map_or_else(|| lists.values().next(), |pool| lists.get(pool)).map(Path::new)
-        };
         let is_cold = site.as_deref().is_some_and(|site| site.is_cold);
-        let target_of = |http: Option<&spec::load::Http>| {
-            let pool = http.and_then(|http| http.pool.as_ref());
-            Target { scene: self.scene, urls: urls(pool), is_cold }
+        let target_of = |http: Option<&spec::load::Http>| Target {
+            scene: self.scene,
+            urls: urls(&lists, http),
+            is_cold,
         };
         let target = target_of(experiment.load.http.as_ref());
         let load = self.load()?;
-        // Ends after the server, whose processes are in its group.
-        let share;
-        let mut running = crate::subject::server(experiment, self.subject)?.start(self.scene)?;
-        share = self.slow_down(&running)?;
+        let mut server = self.start(instruments)?;
+        let running = &mut server.running;
         let background = match (&experiment.background, running.address) {
             (Some(background), Some(address)) => {
                 drive::background::start(background, address, &target_of(Some(&background.http)))?
@@ -213,29 +266,54 @@ impl One<'_, '_> {
             _ => None,
         };
         let warm = match phases.until {
-            Until::Steady => load.warm_up(&mut running, &target, phases.warm_up)?,
+            Until::Steady => load.warm_up(running, &target, phases.warm_up)?,
             Until::Connected | Until::Nothing => None,
         };
         if let Some(idle) = self.idle_connections() {
-            instruments.push(Box::new(IdleMemory::before(idle, &running)));
+            server.instruments.push(Box::new(IdleMemory::before(idle, running)));
         }
+        let StartedServer { running, instruments, .. } = &mut server;
         let window = window(&phases);
         let mut around = Around::default();
         let mut disk = None;
         let mut at = |moment, running: &mut Running| {
-            let read = around.at(moment, running, &mut instruments);
+            let read = around.at(moment, running, instruments);
             read.map_err(|failure| of_instrument(failure, running))?;
             // The first report covers the time before the window, and is not used.
             let report = site.as_deref_mut().map_or(Ok(None), RunSite::report);
             disk = report.map_err(Failure::of_lab)?;
             Ok(())
         };
-        let driven = load.measure(&mut running, &target, &window, warm.as_ref(), &mut at)?;
+        let driven = load.measure(running, &target, &window, warm.as_ref(), &mut at)?;
         if phases.drain {
             // The tail counts both for the CPU time and for the responses.
-            around.drained_cpu_s = around.cpu_s(&mut running);
+            around.drained_cpu_s = around.cpu_s(running);
         }
         drop(background);
+        self.conclude(server, around, driven, warm, disk)
+    }
+
+    /// Starts the server, and leaves it its part of the processors.
+    pub(super) fn start(
+        &self,
+        instruments: Vec<Box<dyn Instrument>>,
+    ) -> Result<StartedServer, Failure> {
+        let experiment = self.session.experiment;
+        let running = crate::subject::server(experiment, self.ground.subject)?.start(self.scene)?;
+        let share = self.slow_down(&running)?;
+        Ok(StartedServer { running, share, instruments })
+    }
+
+    /// Ends the server, and puts together what was read of it.
+    pub(super) fn conclude(
+        &self,
+        server: StartedServer,
+        mut around: Around,
+        driven: Driven,
+        warm: Option<Warm>,
+        disk: Option<Value>,
+    ) -> Result<Measurement, Failure> {
+        let StartedServer { running, share, instruments } = server;
         let subject_command = running.process.command_line().to_vec();
         counters::forget(self.scene.counters).map_err(Failure::of_lab)?;
         // The server completes the trace, and writes its last counters, only when it ends.
@@ -264,7 +342,7 @@ impl One<'_, '_> {
     }
 
     /// The processors of the subject.
-    fn processors(&self) -> Vec<usize> {
+    pub(super) fn processors(&self) -> Vec<usize> {
         match self.scene.placement.subject.as_slice() {
             [] => self.session.processors.iter().map(|it| it.number).collect(),
             own => own.to_vec(),
@@ -286,7 +364,7 @@ impl One<'_, '_> {
     }
 
     /// How many idle connections the load keeps open, if any.
-    fn idle_connections(&self) -> Option<u64> {
+    pub(super) fn idle_connections(&self) -> Option<u64> {
         let idle = self.session.experiment.load.http.as_ref()?.idle.as_ref()?;
         idle.resolve(self.scene.levels).ok().filter(|idle| *idle > 0)
     }
@@ -305,21 +383,21 @@ impl One<'_, '_> {
         let subject = &self.processors();
         let mut all: Vec<Box<dyn Instrument>> =
             vec![Box::new(MachineCounters::new(subject)), Box::new(Cpu::default())];
-        if self.kinds.contains(&InstrumentName::IdleGuard) {
+        if self.ground.kinds.contains(&InstrumentName::IdleGuard) {
             all.push(Box::new(Idle::start(&every, subject)?));
-        } else if self.kinds.contains(&InstrumentName::IdleCounter) {
+        } else if self.ground.kinds.contains(&InstrumentName::IdleCounter) {
             all.push(Box::new(Idle::start(subject, subject)?));
         }
-        let is_own_server = matches!(self.subject.kind(), Some(SubjectKind::Serve(_)));
-        if is_own_server && self.kinds.contains(&InstrumentName::Counters) {
+        let is_own_server = matches!(self.ground.subject.kind(), Some(SubjectKind::Serve(_)));
+        if is_own_server && self.ground.kinds.contains(&InstrumentName::Counters) {
             all.push(Box::new(ServerCounters::of(self.scene.counters.to_path_buf())));
         }
         let is_modelled = |(_, pool): &(String, PoolSpec)| {
             matches!(pool.disk(self.scene.levels), Ok(spec::pool::PoolDisk::Model))
         };
         if let Some(site) = site
-            && self.kinds.contains(&InstrumentName::Disk)
-            && !self.pools.iter().any(is_modelled)
+            && self.ground.kinds.contains(&InstrumentName::Disk)
+            && !self.ground.pools.iter().any(is_modelled)
         {
             all.push(Box::new(DiskCounters::below(&site.device)?));
         }
@@ -356,7 +434,7 @@ impl One<'_, '_> {
         let processors = part * self.processors().len() as f64;
         values.extend(derive(&driven, &values, around.drained_cpu_s, processors));
         values.extend(trace.map(StageTrace::values).unwrap_or_default());
-        let speed = self.pools.iter().find_map(|(_, pool)| pool.speed).unwrap_or(1.0);
+        let speed = self.ground.pools.iter().find_map(|(_, pool)| pool.speed).unwrap_or(1.0);
         let inputs = Inputs {
             load: &driven.result,
             trace,
@@ -390,21 +468,21 @@ impl One<'_, '_> {
 
 /// The readings around a window.
 #[derive(Debug, Default)]
-struct Around {
+pub(super) struct Around {
     start: Option<Instant>,
     /// When the window began, in seconds since 1970.
     began: f64,
     /// The length of the window by the lab's clock, in seconds.
-    seconds: f64,
-    readings: Readings,
+    pub(super) seconds: f64,
+    pub(super) readings: Readings,
     notes: Map<String, Value>,
     cpu_before: Option<Duration>,
     /// CPU time from the beginning of the window to the end of its last request, in seconds.
-    drained_cpu_s: Option<f64>,
+    pub(super) drained_cpu_s: Option<f64>,
 }
 
 impl Around {
-    fn at(
+    pub(super) fn at(
         &mut self,
         moment: Moment,
         running: &mut Running,
@@ -435,14 +513,14 @@ impl Around {
         Ok(())
     }
 
-    fn cpu_s(&self, running: &mut Running) -> Option<f64> {
+    pub(super) fn cpu_s(&self, running: &mut Running) -> Option<f64> {
         let now = running.process.cpu_time().ok().flatten()?;
         Some(now.saturating_sub(self.cpu_before?).as_secs_f64())
     }
 }
 
 /// A failure to read an instrument is the lab's own, unless the subject has ended and left nothing to read.
-fn of_instrument(failure: Failure, running: &mut Running) -> Failure {
+pub(super) fn of_instrument(failure: Failure, running: &mut Running) -> Failure {
     match running.has_ended() {
         true => failure,
         false => failure.of_lab(),

@@ -2,6 +2,7 @@
 
 mod cell;
 mod metrics;
+mod set;
 mod unkept;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,8 +210,8 @@ impl Session<'_> {
         let start = Instant::now();
         let mut longest = Duration::ZERO;
         for round in 1..=self.plan.rounds {
-            let order = self.plan.order(round);
-            if order.iter().all(|cell| journal.has(*cell, round)) {
+            let sets = self.plan.sets(round);
+            if sets.iter().flatten().all(|cell| journal.has(*cell, round)) {
                 continue;
             }
             if budget.is_some_and(|budget| round > 1 && start.elapsed() + longest > budget) {
@@ -224,20 +225,27 @@ impl Session<'_> {
             }
             let began = Instant::now();
             tell(RunEvent::Round { round });
-            for cell in order {
-                if journal.has(cell, round) || self.given_up.contains_key(&cell) {
+            for mut set in sets {
+                set.retain(|cell| !self.given_up.contains_key(cell));
+                if set.iter().all(|cell| journal.has(*cell, round)) {
                     continue;
                 }
-                tell(RunEvent::Begins { cell, round });
-                let Some(run) = self.run_well(cell, round, tell) else {
+                tell(RunEvent::Begins { cell: set[0], round });
+                let Some(runs) = self.run_well(&set, round, tell) else {
                     return Ok(RunEnd::Interrupted);
                 };
-                if run.sample.failure.is_some() {
-                    self.try_to_write().map_err(RunError::Journal)?;
+                for run in &runs {
+                    // Of a set that was cut, some cells are in the journal.
+                    if journal.has(run.cell, round) {
+                        continue;
+                    }
+                    if run.sample.failure.is_some() {
+                        self.try_to_write().map_err(RunError::Journal)?;
+                    }
+                    journal.append(run).map_err(RunError::Journal)?;
+                    let done = journal.runs();
+                    tell(RunEvent::Ended { run, done, of: self.plan.runs() });
                 }
-                journal.append(&run).map_err(RunError::Journal)?;
-                let done = journal.runs();
-                tell(RunEvent::Ended { run: &run, done, of: self.plan.runs() });
                 self.tell_notes(tell);
             }
             longest = longest.max(began.elapsed());
@@ -245,37 +253,61 @@ impl Session<'_> {
         Ok(RunEnd::Complete)
     }
 
-    /// Runs a cell, and once more if the run was not steady or the lab itself failed: within a round every subject is
-    /// compared with the others, so that one such run would spoil the whole round. `None` if the session is to end.
+    /// Runs the cells of a set, and once more if a run was not steady or the lab itself failed: within a round every subject
+    /// is compared with the others, so that one such run would spoil the whole round. `None` if the session is to end.
     fn run_well(
         &mut self,
-        cell: usize,
+        set: &[usize],
         round: u32,
         tell: &mut dyn FnMut(RunEvent<'_>),
-    ) -> Option<Run> {
-        // The better a run, the lower.
-        let rank = |run: &Run| (!run.is_measured(), run.sample.validity.contains(&Mark::Cold));
-        let first = self.run_one(cell, round, tell)?;
-        if rank(&first) == (false, false) {
+    ) -> Option<Vec<Run>> {
+        // The better the runs, the lower.
+        let rank = |runs: &[Run]| {
+            let cold = |run: &&Run| run.sample.validity.contains(&Mark::Cold);
+            let unmeasured = runs.iter().filter(|run| !run.is_measured()).count();
+            (unmeasured, runs.iter().filter(cold).count())
+        };
+        let first = self.run_once(set, round, tell)?;
+        if rank(&first) == (0, 0) {
             return Some(first);
         }
-        let again = self.run_one(cell, round, tell)?;
+        let again = self.run_once(set, round, tell)?;
         Some(if rank(&again) < rank(&first) { again } else { first })
     }
 
-    /// Runs a cell once; `None` if the session is to end.
-    fn run_one(
+    /// Runs the cells of a set once; `None` if the session is to end.
+    fn run_once(
+        &mut self,
+        set: &[usize],
+        round: u32,
+        tell: &mut dyn FnMut(RunEvent<'_>),
+    ) -> Option<Vec<Run>> {
+        let began = journal::now_s();
+        let start = Instant::now();
+        let measured = match set {
+            [cell] if self.plan.cells[*cell].set.is_none() => vec![self.measure(*cell, round)],
+            _ => self.measure_set(set, round),
+        };
+        let took_s = start.elapsed().as_secs_f64() / set.len() as f64;
+        let run = |(cell, measured)| {
+            let (sample, artefacts) = self.sample(cell, round, measured, tell)?;
+            Some(Run { cell, sample, artefacts, began, took_s })
+        };
+        std::iter::zip(set.iter().copied(), measured).map(run).collect()
+    }
+
+    /// The sample of a run of a cell; `None` if the session is to end.
+    fn sample(
         &mut self,
         cell: usize,
         round: u32,
+        measured: Result<cell::Measurement, Failure>,
         tell: &mut dyn FnMut(RunEvent<'_>),
-    ) -> Option<Run> {
-        let began = journal::now_s();
-        let start = Instant::now();
+    ) -> Option<(Sample, Value)> {
         let planned = &self.plan.cells[cell].cell;
         let mut sample = Sample::new(planned.clone(), round);
         let mut artefacts = Value::Null;
-        match self.measure(cell, round) {
+        match measured {
             Err(Failure::Interrupted) => return None,
             Err(failure) => {
                 // A failure after an interrupt says nothing about the cell.
@@ -298,7 +330,7 @@ impl Session<'_> {
                 artefacts = measured.artefacts;
             }
         }
-        Some(Run { cell, sample, artefacts, began, took_s: start.elapsed().as_secs_f64() })
+        Some((sample, artefacts))
     }
 
     /// Writes about as much as a run's files have. If this fails too, a failed run may have failed because the lab's

@@ -222,6 +222,7 @@ const fn needing(metric: BuiltInMetric, instrument: InstrumentName) -> BuiltInMe
 #[rustfmt::skip]
 pub static BUILT_IN: &[BuiltInMetric] = &[
     higher("response-rate", "Response rate", "1/s", "Complete, expected responses per second of the window."),
+    lower("rate-variation", "Spread of the rate within a run", "%", "The standard deviation of the response rates of a run's turns, or else of its seconds, in percent of their mean."),
     higher("throughput", "Throughput", "MB/s", "Bytes of the bodies of complete, expected responses per second of the window, in 10⁶ bytes."),
     lower("latency-mean", "Mean response time", "ms", "The mean time from a request's scheduled start (in a closed loop: its sending) to the last byte of its response. A request that times out counts with the time-out."),
     lower("latency-median", "Median response time", "ms", "The median of the response times; `latency-mean` says what a response time is."),

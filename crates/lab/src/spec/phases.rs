@@ -20,6 +20,13 @@ pub struct Phases {
     /// false, neither counts.
     #[serde(default)]
     pub drain: bool,
+    /// The length of a turn. With this key, servers that differ in nothing but the subject are alive at once, and the load goes
+    /// from one to the other in turns of this length, until each has had its window: a drift of the machine then meets all of them
+    /// alike. A turn lasts until its last response; rates and costs are medians of the turns. For a load that sends the next
+    /// request when the response to the last one is complete. Cells with a limited wire, or with files on a disk, have their window
+    /// in one piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<TimeSetting>,
 }
 
 /// The warm-up: the time before the measured window. The warm-up itself is not measured.

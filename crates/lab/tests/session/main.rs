@@ -2,6 +2,7 @@
 //! generator, and read back from its journal.
 
 mod kinds;
+mod sets;
 mod survival;
 
 use std::collections::BTreeSet;

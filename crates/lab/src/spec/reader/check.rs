@@ -301,6 +301,7 @@ impl<'a> Check<'a> {
             }
         }
         self.kinds();
+        self.turns();
         let Some(load) = self.root.get("load") else { return };
         for part in [Some(load), self.root.get("background")].into_iter().flatten() {
             if let Some(http) = part.get("http") {
@@ -325,6 +326,22 @@ impl<'a> Check<'a> {
             for (name, entry) in command.get("metrics").into_iter().flat_map(Node::entries) {
                 self.metric_key(name, &entry.key, &known);
             }
+        }
+    }
+
+    /// Checks that the load can be driven in turns, if it is to be.
+    fn turns(&mut self) {
+        let Some(turn) = self.root.get("phases").and_then(|phases| phases.entry("turn")) else {
+            return;
+        };
+        let http = self.root.get("load").and_then(|load| load.get("http"));
+        let scheduled = ["rate", "connection_rate", "every", "requests"];
+        let is_closed =
+            http.is_some_and(|http| scheduled.iter().all(|key| http.entry(key).is_none()));
+        if !is_closed || self.root.entry("background").is_some() {
+            let message = "turns are for [load.http] without 'rate', 'connection_rate', 'every' and 'requests', \
+                           and without [background]";
+            self.fault(&turn.key, message.to_owned());
         }
     }
 
