@@ -41,6 +41,7 @@ const FILES: &[ShippedFile] = files![
     "connections",
     "dead",
     "herd",
+    "overhead",
     "scans",
     "signals",
     "throughput",
