@@ -4,13 +4,14 @@
 //! - [`kind`]: the ways in which a thread or a process waits for connections, as data.
 //! - [`group`]: many waiters of one kind on one listening socket.
 //! - [`connects`]: what a connection costs a group of waiters (`drover lab herd`).
+//! - [`child`]: a server of processes that block in accept(2) (`drover lab child`).
 //! - [`observer`]: finds the moment when every waiter of a group sleeps again.
 //! - [`sched_trace`]: which threads are woken and fall asleep, from the scheduler's tracepoints.
 //! - [`pipes`]: what an event costs a thread that waits for many pipes (`drover lab pipes`).
 //! - [`devices`]: /dev/wakeq, and what an event costs its waiters (`drover lab wait-queue`).
 //! - [`pinned_pages`]: bytes of a file that stay in memory.
 //!
-//! **What it is not.** No server: a waiter takes a connection, closes it and waits again. Servers wait by the mechanisms
+//! **What it is not.** No server but that one: a waiter takes a connection, closes it and waits again. Servers wait by the mechanisms
 //! of the crate `mech`.
 //!
 //! ```
@@ -23,6 +24,7 @@
 #![cfg(target_os = "linux")]
 
 mod accept_ring;
+pub mod child;
 pub mod connects;
 mod counters;
 pub mod devices;

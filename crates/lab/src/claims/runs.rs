@@ -171,16 +171,24 @@ impl<'a> Runs<'a> {
         Runs { samples, metric, better, used, certainty, of_cases, given: &claim.given }
     }
 
-    /// Every combination of levels at which any of the subjects was measured, in ascending order, without the level
-    /// of the factor `over`.
+    /// Every combination of levels at which the subjects were measured, in ascending order, without the level of the
+    /// factor `over`. If they were nowhere measured together, the combinations at which any of them was.
     pub(super) fn groups(&self, subjects: &[String], over: Option<&str>) -> Vec<LevelByFactor> {
         let mut groups: Vec<LevelByFactor> = Vec::new();
+        let mut measured: Vec<BTreeSet<&str>> = Vec::new();
         for sample in self.samples.iter().filter(|s| subjects.contains(&s.cell.subject)) {
-            let levels = &sample.cell.levels;
-            let group = self.group(levels, over);
-            if !groups.contains(&group) {
+            let group = self.group(&sample.cell.levels, over);
+            let at = groups.iter().position(|other| *other == group).unwrap_or_else(|| {
                 groups.push(group);
-            }
+                measured.push(BTreeSet::new());
+                groups.len() - 1
+            });
+            measured[at].insert(&sample.cell.subject);
+        }
+        let wanted: BTreeSet<&str> = subjects.iter().map(String::as_str).collect();
+        if measured.contains(&wanted) {
+            let mut has_all = measured.iter().map(|there| *there == wanted);
+            groups.retain(|_| has_all.next() == Some(true));
         }
         groups.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
         groups

@@ -242,6 +242,20 @@ fn every_subject_and_every_cell_has_to_agree() {
     assert_eq!(ratio("['select', 'devpoll']", "every").verdict, Verdict::NotMeasured);
 }
 
+/// A preset may run one of the subjects at fewer levels than another.
+#[test]
+fn subjects_are_compared_where_both_were_measured() {
+    let at = |idle: f64| [("idle", idle)];
+    let (few, many) = (at(252.0), at(6000.0));
+    let cells = [("select", &few[..], 24.0), ("select", &many[..], 90.0), ("rtsig", &few[..], 8.0)];
+    let effect = "{ ratio = 'cpu-percent', of = 'select', against = 'rtsig' }";
+    let judgement = verdict_of(effect, "{ above = 2 }", &cells);
+    assert_eq!((judgement.verdict, judgement.rows.len()), (Verdict::Holds, 1));
+    // Nowhere together: nothing is known.
+    let apart = [("select", &many[..], 90.0), ("rtsig", &few[..], 8.0)];
+    assert_eq!(verdict_of(effect, "{ above = 2 }", &apart).verdict, Verdict::NotMeasured);
+}
+
 #[test]
 fn the_best_of_several_is_the_one_that_is_hardest_to_beat() {
     let cells = [

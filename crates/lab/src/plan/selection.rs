@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Level;
+use crate::spec::claim::Levels;
 use crate::spec::experiment::QUICK;
 use crate::spec::factor::CASE;
 use crate::spec::setting::{CountSetting, Setting, TimeSetting};
@@ -131,6 +132,10 @@ fn choose_levels(
     factor: &str,
     levels: &[Level],
 ) -> Result<(), String> {
+    // Whoever chooses levels wants them of every subject.
+    for only in preset.only.values_mut().flatten() {
+        only.remove(factor);
+    }
     if factor == CASE {
         preset.cases = Some(cases(experiment, levels)?);
         return Ok(());
@@ -155,12 +160,19 @@ fn scale_rates(experiment: &Experiment, preset: &mut Preset, scale: f64) -> Resu
     for factor in of_rates {
         let own = || experiment.factor.get(factor).map(|it| it.levels.clone()).unwrap_or_default();
         let mut levels = preset.levels.get(factor).cloned().unwrap_or_else(own);
-        for level in &mut levels {
+        let scaled = |level: &mut Level| {
             if let Level::Number(rate) = level {
                 *rate *= scale;
             }
-        }
+        };
+        levels.iter_mut().for_each(scaled);
         preset.levels.insert(factor.to_owned(), levels);
+        for only in preset.only.values_mut().flatten().filter_map(|only| only.get_mut(factor)) {
+            match only {
+                Levels::One(level) => scaled(level),
+                Levels::Any(levels) => levels.iter_mut().for_each(scaled),
+            }
+        }
     }
     Ok(())
 }
@@ -259,5 +271,26 @@ mod tests {
         http.connection_rate = Some(Setting::Text("{offered}".to_owned()));
         let preset = Selection::new(&paced, QUICK, &scaled).unwrap().preset;
         assert_eq!(preset.levels["offered"], [Level::Number(2.5), Level::Number(5.0)]);
+    }
+
+    #[test]
+    fn levels_of_single_subjects_are_scaled_and_give_way_to_the_user_s() {
+        let mut paced = experiment();
+        let http = paced.load.http.as_mut().unwrap();
+        http.connection_rate = Some(Setting::Text("{offered}".to_owned()));
+        let only = BTreeMap::from([("offered".to_owned(), Levels::One(Level::Number(1.0)))]);
+        paced.presets[QUICK].only.insert("a".to_owned(), vec![only]);
+        let cells = |overrides: Overrides| {
+            let preset = Selection::new(&paced, QUICK, &overrides).unwrap().preset;
+            let cells = paced.cells(&preset).into_iter();
+            cells.map(|cell| (cell.subject, cell.levels["offered"].to_string())).collect::<Vec<_>>()
+        };
+        let of = |subject: &str, level: &str| (subject.to_owned(), level.to_owned());
+        assert_eq!(cells(Overrides::default()), [of("a", "1"), of("b", "1"), of("b", "2")]);
+        let scaled = Overrides { rate_scale: Some(2.0), ..Overrides::default() };
+        assert_eq!(cells(scaled), [of("a", "2"), of("b", "2"), of("b", "4")]);
+        let levels = [("offered".to_owned(), vec![Level::Number(9.0)])].into();
+        let chosen = Overrides { levels, ..Overrides::default() };
+        assert_eq!(cells(chosen), [of("a", "9"), of("b", "9")]);
     }
 }

@@ -57,21 +57,21 @@ impl Session<'_> {
             let site = self.store.open(&ground.pools, &ground.scene(self.options));
             site.map_err(Failure::of_lab)
         };
-        let places: Vec<Result<Place<'_>, Failure>> = grounds
+        let served: Vec<Result<ServedGround<'_>, Failure>> = grounds
             .iter()
             .map(|ground| {
                 let ground = ground.as_ref().map_err(Failure::clone)?;
-                Ok(Place { site: open(ground)?, ground })
+                Ok(ServedGround { site: open(ground)?, ground })
             })
             .collect();
-        let scenes: Vec<Result<Scene<'_>, Failure>> = places
+        let scenes: Vec<Result<Scene<'_>, Failure>> = served
             .iter()
-            .map(|place| Ok(place.as_ref().map_err(Failure::clone)?.scene(self.options)))
+            .map(|ground| Ok(ground.as_ref().map_err(Failure::clone)?.scene(self.options)))
             .collect();
-        let begun = std::iter::zip(&places, &scenes).map(|(place, scene)| {
-            let place = place.as_ref().map_err(Failure::clone)?;
+        let begun = std::iter::zip(&served, &scenes).map(|(ground, scene)| {
+            let ground = ground.as_ref().map_err(Failure::clone)?;
             let scene = scene.as_ref().map_err(Failure::clone)?;
-            Member::begin(One { session: self, scene, ground: place.ground }, place.site.as_ref())
+            Member::begin(One { session: self, scene, ground: ground.ground }, ground.site.as_ref())
         });
         let mut members: Vec<Result<Member<'_>, Failure>> = begun.collect();
         take_turns(&mut members);
@@ -82,12 +82,12 @@ impl Session<'_> {
 }
 
 /// Where a server of the set runs, with the files that it serves.
-struct Place<'p> {
+struct ServedGround<'p> {
     ground: &'p Ground<'p>,
     site: Option<RunSite>,
 }
 
-impl Place<'_> {
+impl ServedGround<'_> {
     fn scene<'a>(&'a self, options: &'a RunOptions) -> Scene<'a> {
         let root = self.site.as_ref().map(|site| site.root.as_path());
         Scene { root, ..self.ground.scene(options) }
@@ -180,7 +180,7 @@ fn instruments(one: &One<'_, '_>) -> Vec<Box<dyn Instrument>> {
     all
 }
 
-/// Replaces the rates and costs of the cells by those of their typical turns.
+/// Reserved the rates and costs of the cells by those of their typical turns.
 fn in_step(
     measured: Vec<Result<(Measurement, Vec<Turn>), Failure>>,
 ) -> Vec<Result<Measurement, Failure>> {

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::claim::Claim;
+use super::claim::{Claim, Levels};
 use super::factor::{CASE, Case, Factor};
 use super::figure::Figure;
 use super::load::{Background, LoadSpec, WireSpec};
@@ -261,11 +261,16 @@ impl Experiment {
         let combinations = self.combinations(preset);
         let mut cells = Vec::new();
         for (name, subject) in self.subjects(preset) {
-            let is_measured = |levels: &&BTreeMap<String, Level>| {
-                let mut only = subject.only.iter();
-                only.all(|(factor, allowed)| {
+            let fits = |levels: &BTreeMap<String, Level>, only: &BTreeMap<String, Levels>| {
+                let allows = |(factor, allowed): (&String, &Levels)| {
                     levels.get(factor).is_some_and(|level| allowed.contains(level))
-                })
+                };
+                only.iter().all(allows)
+            };
+            let of_preset = preset.only.get(name);
+            let is_measured = |levels: &&BTreeMap<String, Level>| {
+                fits(levels, &subject.only)
+                    && of_preset.is_none_or(|any| any.iter().any(|only| fits(levels, only)))
             };
             let of_subject = combinations.iter().filter(is_measured);
             cells.extend(of_subject.map(|levels| crate::model::Cell {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::claim::Levels;
 use super::pool::PoolSpec;
 use super::setting::{CountSetting, TimeSetting};
 use crate::model::Level;
@@ -40,6 +41,10 @@ pub struct Preset {
     /// `levels`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub levels: BTreeMap<String, Vec<Level>>,
+    /// The cells that single subjects run in, where these are fewer than all of the preset: by subject, a list of tables
+    /// of which a cell has to fit one. With it a preset runs the cells that decide its claims, and no others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub only: BTreeMap<String, Vec<BTreeMap<String, Levels>>>,
     /// Keys of pools, by the name of the pool. Each key given here replaces the pool's own key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pool: BTreeMap<String, PoolSpec>,

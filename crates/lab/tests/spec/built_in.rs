@@ -9,7 +9,7 @@ use std::time::Duration;
 use drover_lab::spec::claim::By;
 use drover_lab::spec::{self, Experiment, built_in};
 
-fn all() -> Vec<Experiment> {
+pub(crate) fn all() -> Vec<Experiment> {
     let read = |name: &str| match built_in::experiment(name).expect("it is named") {
         Ok(experiment) => experiment,
         Err(faults) => panic!("{faults}"),

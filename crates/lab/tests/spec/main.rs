@@ -7,6 +7,7 @@ mod guest;
 mod includes;
 mod mutated;
 mod old_names;
+mod quick;
 
 use std::collections::BTreeMap;
 use std::io;

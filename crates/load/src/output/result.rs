@@ -253,9 +253,7 @@ impl LoadResult {
             connect_us: Distribution::of(&account.connect),
             first_byte_us: Distribution::of(&account.first_byte),
             transfer_us: Distribution::of(&account.transfer),
-            // Turns have no seconds of their own.
-            response_rate: ResponseRate::in_window(&account.per_second, *window)
-                .filter(|_| plan.turns == 1),
+            response_rate: ResponseRate::of_run(plan, account, *window),
             client: GeneratorState {
                 cpu_s: cpu.as_secs_f64(),
                 threads: plan.threads,
@@ -462,6 +460,12 @@ impl Distribution {
 }
 
 impl ResponseRate {
+    /// Turns have no seconds of their own.
+    fn of_run(plan: &LoadPlan, account: &Account, window: Duration) -> Option<ResponseRate> {
+        let whole = ResponseRate::in_window(&account.per_second, window);
+        whole.filter(|_| plan.turns == 1)
+    }
+
     fn in_window(per_second: &[u64], window: Duration) -> Option<ResponseRate> {
         let mut series = per_second.to_vec();
         series.resize(window.as_secs() as usize, 0);

@@ -65,6 +65,11 @@ enum Action {
     /// The lab runs this command for subjects of the kind 'waiters'
     #[command(hide = true)]
     Herd(subject::herd::Args),
+    /// Serve by processes that wait in accept(2), one connection each
+    ///
+    /// The lab runs this command for subjects of the kind 'command'
+    #[command(hide = true)]
+    Child(subject::child::Args),
     /// Pass tokens through pipes, few of which are active, and report the cost of an event
     ///
     /// The lab runs this command for subjects of the kind 'pipes'
@@ -108,6 +113,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Disk(args)) => subject::disk::run(&args),
         Some(Action::Trace(args)) => trace::run(args),
         Some(Action::Herd(args)) => subject::herd::run(args),
+        Some(Action::Child(args)) => subject::child::run(&args),
         Some(Action::Pipes(args)) => subject::pipes::run(args),
         Some(Action::WaitQueue(args)) => subject::wait_queue::run(&args),
         Some(Action::Burst(args)) => subject::burst::run(&args),

@@ -576,6 +576,15 @@ impl<'a> Check<'a> {
                     self.fault(&entry.node.place, message);
                 }
             }
+            for (name, entry) in preset.get("only").into_iter().flat_map(Node::entries) {
+                if !subjects.contains(&name.as_str()) {
+                    let suggestion = suggestion(name, subjects.iter().copied());
+                    self.fault(&entry.key, format!("no subject is called '{name}'{suggestion}"));
+                }
+                for table in entry.node.items() {
+                    self.levels(Some(table), false);
+                }
+            }
             for (name, entry) in preset.get("pool").into_iter().flat_map(Node::entries) {
                 if !pools.contains(&name.as_str()) {
                     let suggestion = suggestion(name, pools.iter().copied());

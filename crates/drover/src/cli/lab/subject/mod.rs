@@ -3,6 +3,7 @@
 
 pub(super) mod burst;
 pub(super) mod cell;
+pub(super) mod child;
 pub(super) mod disk;
 pub(super) mod herd;
 pub(super) mod pipes;
