@@ -260,8 +260,13 @@ impl Rows<'_> {
         let numbers: Vec<Rounds> = judged.iter().filter_map(rounds_of).collect();
         let rounds = common(&numbers);
         let curves = self.curves(&numbers, &rounds, scale);
-        let mut rows: Vec<EffectRow> =
-            others.into_iter().map(|draft| self.without(draft, 0)).collect();
+        let mut rows: Vec<EffectRow> = others
+            .into_iter()
+            .map(|draft| {
+                let rounds = rounds_of(&draft).map_or(0, |rounds| rounds.len());
+                self.without(draft, rounds)
+            })
+            .collect();
         match curves {
             Ok(curves) => rows.extend(std::iter::zip(judged, curves).map(|(draft, curve)| {
                 let is_bounded = curve.bound() != Bound::Exact;

@@ -82,7 +82,7 @@ impl Decision {
 fn paragraph(answer: &QuestionAnswer) -> String {
     let (first, last) = (answer.findings.first(), answer.findings.last());
     let both = first.into_iter().chain(last).filter(|it| !it.candidates.is_empty());
-    let each = both.map(|it| format!(" {}: {}", it.when, it.sentence));
+    let each = both.map(|it| format!(" {}: {}", it.when, it.sentence()));
     answer.verdict.clone().unwrap_or_default() + &each.collect::<String>()
 }
 

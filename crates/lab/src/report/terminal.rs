@@ -5,8 +5,9 @@ use console::Style;
 use super::model::answer::AnswerKind;
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::{ExperimentReport, ExperimentState};
-use super::model::{Report, VerdictCounts, words};
+use super::model::{Report, words};
 use super::verdicts::{self, Conclusion, OpenReason};
+use crate::spec::experiment::QUICK;
 
 /// With fewer columns than this, a claim takes two lines in place of one.
 const NARROW: usize = 64;
@@ -123,7 +124,7 @@ impl Lines {
                 let text = format!(
                     "{}: {} [{}]",
                     finding.where_words(),
-                    finding.sentence,
+                    finding.headline,
                     finding.experiment
                 );
                 self.wrapped("    ", 6, &text);
@@ -144,30 +145,33 @@ impl Lines {
         if report.document.claims > 0 {
             self.wrapped("  ", 4, &verdicts::together(report));
         }
-        for (owner, tally) in [("of documents", &report.document), ("of ours", &report.ours)] {
-            if tally.claims > 0 {
-                self.wrapped("  ", 4, &tally_words(owner, tally));
-            }
-        }
         for experiment in &report.experiments {
             if experiment.claims.is_empty() {
                 continue;
             }
             self.wrapped("  ", 4, &experiment.id);
-            let is_missing = |claim: &&ClaimReport| claim.verdict.is_not_measured();
-            for claim in experiment.claims.iter().filter(|it| !is_missing(it)) {
-                self.claim(claim);
-                self.emulated(&experiment.id, claim);
+            let mut open: Vec<&ClaimReport> = Vec::new();
+            for claim in &experiment.claims {
+                match verdicts::of_report(&experiment.id, claim).1 {
+                    Conclusion::Open { why: OpenReason::Disagree, .. }
+                    | Conclusion::Decided { .. } => {
+                        self.claim(claim);
+                        self.emulated(&experiment.id, claim);
+                    }
+                    Conclusion::Open { .. } => open.push(claim),
+                }
             }
-            let missing: Vec<String> =
-                experiment.claims.iter().filter(is_missing).map(|it| it.id.clone()).collect();
-            if !missing.is_empty() {
-                let text = format!(
-                    "{} not measured: the preset, or flags, leave it out",
-                    words::list(&missing)
-                );
-                self.wrapped("    ", 9, &text);
+            if !open.is_empty() {
+                self.wrapped("    ", 9, &format!("open: {}", open_words(&open)));
             }
+        }
+        let is_open = |claim: &ClaimReport| claim.verdict.tone == Tone::Open;
+        if report.session.preset == QUICK
+            && report.experiments.iter().any(|one| one.claims.iter().any(is_open))
+        {
+            let text = "What is open needs more time: drover lab run EXPERIMENT --preset standard, minutes for \
+                        each. The report has the reason of each claim.";
+            self.wrapped("  ", 4, text);
         }
     }
 
@@ -238,11 +242,22 @@ pub fn wrapped(first: &str, rest: usize, text: &str, width: usize) -> String {
     lines.text()
 }
 
-/// Whose claims, how many claims, and how many claims with each verdict.
-#[must_use]
-pub fn tally_words(owner: &str, tally: &VerdictCounts) -> String {
-    let each = tally.verdicts.iter().map(|(word, count)| format!("{count} {word}"));
-    format!("{owner} ({}): {}", tally.claims, each.collect::<Vec<_>>().join(", "))
+/// The claims that are open, by what they lack. A claim that its own interval decides, and that is open only as one of
+/// many, is likely.
+fn open_words(claims: &[&ClaimReport]) -> String {
+    let mut by_word: Vec<(String, Vec<String>)> = Vec::new();
+    for claim in claims {
+        let word = match &claim.alone {
+            Some(alone) if alone.tone != Tone::Open => format!("likely {}", alone.tone.sign()),
+            _ => claim.verdict.word.clone(),
+        };
+        match by_word.iter_mut().find(|(other, _)| *other == word) {
+            Some((_, ids)) => ids.push(claim.id.clone()),
+            None => by_word.push((word, vec![claim.id.clone()])),
+        }
+    }
+    let each = by_word.iter().map(|(word, ids)| format!("{} {word}", words::list(ids)));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 fn state_words(experiment: &ExperimentReport) -> String {
@@ -318,10 +333,7 @@ mod tests {
         let record =
             Builder::new().experiment(&text, 6, rates([200.0, 100.0, 100.0], 0.01)).judged();
         let text = summary(&Report::of(&record), 80, false);
-        assert!(
-            text.contains("\n    x and y not measured: the preset, or flags, leave it out\n"),
-            "{text}"
-        );
+        assert!(text.contains("\n    open: x and y not measured\n"), "{text}");
         assert!(text.contains("✓ holds"), "{text}");
         // The claim is about two levels. The line says which level is shown.
         assert!(text.contains("\n         a ÷ b, n 1"), "{text}");
@@ -347,7 +359,7 @@ mod tests {
         let plain = summary(&report, 80, false);
         assert!(!plain.contains('\u{1b}'));
         assert!(plain.contains("✓ holds"), "{plain}");
-        assert!(plain.contains("of documents (1): 1 holds"), "{plain}");
+        assert!(plain.contains("1 of 1 claims of documents"), "{plain}");
         let coloured = summary(&report, 80, true);
         assert!(coloured.contains("\u{1b}[32m"));
         assert_eq!(console::strip_ansi_codes(&coloured), plain);

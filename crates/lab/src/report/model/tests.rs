@@ -123,7 +123,7 @@ fn a_claim_shows_the_effect_that_speaks_most_against_it() {
 fn an_answer_names_who_was_not_asked() {
     let report = Report::of(&crate::report::testing::quick(&["completion-or-readiness"], 6));
     let findings = report.answers.iter().flat_map(|answer| &answer.findings);
-    let mut sentences = findings.map(|it| &it.sentence).filter(|it| it.contains("Not run here"));
+    let mut sentences = findings.map(|it| it.sentence()).filter(|it| it.contains("Not run here"));
     let sentence = sentences.next().unwrap();
     assert!(sentence.ends_with("Not run here: epoll-copy and uring-copy."), "{sentence}");
 }

@@ -52,7 +52,7 @@ fn question(answer: &QuestionAnswer) -> Markup {
             }
             @for one in &others {
                 p.small.dim {
-                    (one.where_words()) ": " (one.sentence) " "
+                    (one.where_words()) ": " (one.sentence()) " "
                     a href={ "#" (section_id(&one.experiment)) } { (one.experiment) }
                 }
             }
@@ -74,7 +74,7 @@ fn finding(finding: &Finding) -> Markup {
             summary {
                 span class={ "badge " (class) } { (word) } " "
                 b { (finding.where_words()) ": " }
-                (finding.sentence) " "
+                (finding.sentence()) " "
                 a href={ "#" (section_id(&finding.experiment)) } { (finding.experiment) }
             }
             div.scroll {

@@ -37,6 +37,7 @@ macro_rules! files {
 }
 
 const FILES: &[ShippedFile] = files![
+    "acceptors",
     "bursts",
     "connections",
     "dead",

@@ -86,8 +86,10 @@ pub struct Finding {
     pub outcome: AnswerKind,
     /// How many rounds the answer is based on.
     pub rounds: usize,
-    /// The answer in a sentence or two.
-    pub sentence: String,
+    /// What to take, in a sentence or two.
+    pub headline: String,
+    /// What is to be said beside it: bounds, and candidates that were not compared or not run. Empty if there is nothing.
+    pub remarks: String,
     /// The candidates, the best first.
     pub candidates: Vec<Candidate>,
 }
@@ -166,6 +168,12 @@ pub fn answers(record: &SessionRecord) -> Vec<QuestionAnswer> {
 }
 
 impl Finding {
+    /// All that is to be said.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        format!("{} {}", self.headline, self.remarks).trim_end().to_owned()
+    }
+
     /// The circumstances and the levels of the other factors, in words. Names nothing twice: a case `saturation` is
     /// left out of "At saturation, saturation".
     #[must_use]
@@ -208,7 +216,8 @@ fn nothing(rule: &AnswerRule, why: &str) -> Finding {
         place: String::new(),
         outcome: AnswerKind::NotMeasured,
         rounds: 0,
-        sentence: format!("Not measured: {why}."),
+        headline: format!("Not measured: {why}."),
+        remarks: String::new(),
         candidates: Vec::new(),
     }
 }
@@ -223,6 +232,8 @@ fn finding(
         return nothing(rule, "the experiment has no such metric");
     };
     let candidates = compare::candidates(rule, measured, place, metric.better);
+    let order: Vec<String> =
+        rule.candidates(measured, place).into_iter().map(|(name, _)| name).collect();
     let mut compared = compare::compare(candidates.clone(), metric.better, rule.enough);
     if rule.is_early {
         compared = early::consider(compared, candidates, metric.better);
@@ -235,15 +246,17 @@ fn finding(
         place: words::place(place, experiment),
         outcome: compared.outcome,
         rounds: compared.rounds,
-        sentence: String::new(),
+        headline: String::new(),
+        remarks: String::new(),
         candidates: compared.candidates,
     };
-    let mut sentence = sentence::of(&finding, rule, metric.better, compared.enough);
+    let headline = sentence::headline(&finding, rule, metric.better, (&order, compared.enough));
+    let mut remarks = sentence::remarks(&finding);
     let left_out = rule.left_out(measured);
     if !left_out.is_empty() {
-        sentence += &format!(" Not run here: {}.", words::list(&left_out));
+        remarks.push(format!("Not run here: {}.", words::list(&left_out)));
     }
-    Finding { sentence, ..finding }
+    Finding { headline, remarks: remarks.join(" "), ..finding }
 }
 
 #[cfg(test)]

@@ -8,23 +8,27 @@ use crate::spec::metric::Better;
 /// How many of the candidates that are ruled out are named with their ratios.
 const NAMED: usize = 3;
 
-/// The sentence of a finding. `best` is the best level, if a smaller level is enough.
-pub(super) fn of(
+/// What to take. `order` has the candidates as the experiment names them, the simplest first; `best` is the best level, if
+/// a smaller level is enough.
+pub(super) fn headline(
     finding: &Finding,
     rule: &AnswerRule,
     better: Better,
-    best: Option<String>,
+    (order, best): (&[String], Option<String>),
 ) -> String {
-    let mut parts = vec![match finding.outcome {
+    let head = match finding.outcome {
         AnswerKind::NotMeasured => nothing(finding),
         AnswerKind::Early => ahead(finding),
         AnswerKind::OnlyOne => only(finding),
-        _ => head(finding, rule, best.as_deref()),
-    }];
-    parts.extend(worse(finding, better));
-    parts.extend(limited(finding));
-    parts.extend(out(finding));
-    parts.join(" ")
+        AnswerKind::Clear | AnswerKind::Tie => head(finding, rule, best.as_deref()),
+        AnswerKind::Narrowed | AnswerKind::Open => unbeaten(finding, rule, better, order),
+    };
+    [Some(head), worse(finding, better)].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// What is to be said beside a headline.
+pub(super) fn remarks(finding: &Finding) -> Vec<String> {
+    [limited(finding), out(finding)].into_iter().flatten().collect()
 }
 
 fn with(finding: &Finding, standing: CandidateStanding) -> Vec<&Candidate> {
@@ -50,12 +54,8 @@ fn head(finding: &Finding, rule: &AnswerRule, best: Option<&str>) -> String {
     let Some(reference) = finding.candidates.first() else { return String::new() };
     let name = &reference.name;
     let figure = figure(finding, reference);
-    let (open, equal) =
-        (with(finding, CandidateStanding::Open), with(finding, CandidateStanding::Equal));
-    let what = match &rule.choose {
-        super::Choose::Subject => String::new(),
-        super::Choose::Factor(factor) => format!("{} ", factor.replace('_', " ")),
-    };
+    let equal = with(finding, CandidateStanding::Equal);
+    let what = what(rule);
     match finding.outcome {
         AnswerKind::Clear if best.is_some() => {
             let share = rule.enough.unwrap_or_default() * 100.0;
@@ -66,23 +66,67 @@ fn head(finding: &Finding, rule: &AnswerRule, best: Option<&str>) -> String {
             )
         }
         AnswerKind::Clear => format!("{what}{name} is the best: {figure}."),
-        AnswerKind::Tie => {
+        _ => {
             let all = [vec![name.clone()], names(&equal)].concat();
             format!("It does not matter between {what}{}, equal within 5 %: {figure}.", list(&all))
         }
-        _ => {
-            let all = [vec![name.clone()], names(&equal), names(&open)].concat();
-            let ends = || open.iter().filter_map(|it| it.ratio);
-            let low = ends().map(|it| it.low).fold(f64::INFINITY, f64::min);
-            let high = ends().map(|it| it.high).fold(0.0, f64::max);
-            let others = match low > 0.0 && high.is_finite() {
-                true => format!("the others {} × that", range(low, high)),
-                false => "the others are known as bounds only".to_owned(),
-            };
-            format!(
-                "This machine could not tell {what}{} apart: {name} has {figure}, {others}.",
-                list(&all)
-            )
+    }
+}
+
+/// What a level is a level of; nothing for subjects.
+fn what(rule: &AnswerRule) -> String {
+    match &rule.choose {
+        super::Choose::Subject => String::new(),
+        super::Choose::Factor(factor) => format!("{} ", factor.replace('_', " ")),
+    }
+}
+
+/// The simplest candidate that none was shown to beat, and how much the others may still be ahead of it.
+fn unbeaten(finding: &Finding, rule: &AnswerRule, better: Better, order: &[String]) -> String {
+    let is_unbeaten = |candidate: &&Candidate| {
+        !matches!(candidate.standing, CandidateStanding::Worse | CandidateStanding::Out)
+    };
+    let place = |candidate: &&Candidate| order.iter().position(|name| *name == candidate.name);
+    let left: Vec<&Candidate> = finding.candidates.iter().filter(is_unbeaten).collect();
+    let (Some(reference), Some(simplest)) =
+        (finding.candidates.first(), left.iter().copied().min_by_key(place))
+    else {
+        return String::new();
+    };
+    let what = what(rule);
+    let head = format!("Take {what}{}: {}.", simplest.name, figure(finding, simplest));
+    let others: Vec<&Candidate> =
+        left.iter().copied().filter(|one| one.name != simplest.name).collect();
+    // How much better than the simplest the best of the others may be, at most.
+    let gain = match simplest.ratio {
+        None => {
+            let ratios = others.iter().filter_map(|one| one.ratio);
+            match better {
+                Better::Higher => ratios.map(|it| it.high - 1.0).fold(0.0, f64::max),
+                Better::Lower => ratios.map(|it| 1.0 - it.low).fold(0.0, f64::max),
+            }
+        }
+        Some(ratio) => match better {
+            Better::Higher => 1.0 / ratio.low - 1.0,
+            Better::Lower => 1.0 - 1.0 / ratio.high,
+        },
+    };
+    let ahead = match simplest.name == reference.name {
+        true => list(&names(&others)),
+        false => reference.name.clone(),
+    };
+    let is_bound = others.iter().chain([&simplest]).any(|one| one.is_limited);
+    let (word, most) = match better {
+        Better::Higher => ("more", gain),
+        Better::Lower => ("less", gain),
+    };
+    match most.is_finite() && !is_bound {
+        true => format!(
+            "{head} None was shown to beat it; {what}{ahead} may have up to {} % {word}.",
+            number(100.0 * most)
+        ),
+        false => {
+            format!("{head} None was shown to beat it; how far {what}{ahead} goes is not known.")
         }
     }
 }

@@ -117,9 +117,9 @@ fn what_is_better_than_what_is_enough_is_not_called_less() {
                 enough = 0.85\nwithout = ['b', 'c']";
     let rule: AnswerRule = toml::from_str(rule).unwrap();
     let finding = finding(&rule, measured, &rule.places(measured)[0]);
-    assert!(finding.sentence.starts_with("n 4 is enough"), "{}", finding.sentence);
-    assert!(finding.sentence.contains("Less than 4: 1: 0.5"), "{}", finding.sentence);
-    assert!(!finding.sentence.contains("8: "), "{}", finding.sentence);
+    assert!(finding.sentence().starts_with("n 4 is enough"), "{}", finding.sentence());
+    assert!(finding.sentence().contains("Less than 4: 1: 0.5"), "{}", finding.sentence());
+    assert!(!finding.sentence().contains("8: "), "{}", finding.sentence());
 }
 
 /// Too few events leave out percentiles only. A window that was not steady leaves out every metric.
@@ -139,6 +139,6 @@ fn only_a_mark_that_leaves_runs_out_is_blamed() {
         let rule = "experiment = 'one'\nmetric = 'response-rate'\nchoose = 'subject'\nwhen = 'now'";
         let rule: AnswerRule = toml::from_str(rule).unwrap();
         let finding = finding(&rule, measured, &rule.places(measured)[0]);
-        assert!(finding.sentence.contains(expected), "{}", finding.sentence);
+        assert!(finding.sentence().contains(expected), "{}", finding.sentence());
     }
 }
