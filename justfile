@@ -33,7 +33,7 @@ lab:
 pictures SESSION NOTE="":
     cargo run -p drover-lab --example pictures -- "{{SESSION}}" "{{NOTE}}"
 
-# The sessions of the emulated machine that ship with Drover, anew: an hour and a half.
+# The sessions of the emulated machine that ship with Drover, anew: three hours.
 claims:
     cargo build --release
     target/release/drover lab run --vm kernel/*.toml --preset claims --out target/claims
