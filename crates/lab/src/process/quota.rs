@@ -64,6 +64,14 @@ impl CpuShare {
         }
     }
 
+    /// Stops taking processor time while the subject has nothing to do, or goes on. A quota takes none.
+    pub fn set_paused(&self, is_paused: bool) {
+        if let CpuShare::Spinning { spinners, .. } = self {
+            spinners.paused.store(is_paused, Ordering::Relaxed);
+            spinners.threads.iter().for_each(|thread| thread.thread().unpark());
+        }
+    }
+
     /// How the subject is slowed, for the record.
     #[must_use]
     pub fn by(&self) -> String {
@@ -89,6 +97,7 @@ impl Drop for CpuShare {
 #[derive(Debug)]
 pub struct BusyThreads {
     over: Arc<AtomicBool>,
+    paused: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -96,13 +105,18 @@ impl BusyThreads {
     /// Starts a thread on each of these processors.
     fn start(cpus: &[usize]) -> io::Result<BusyThreads> {
         let over = Arc::new(AtomicBool::new(false));
-        let mut spinners = BusyThreads { over: Arc::clone(&over), threads: Vec::new() };
+        let paused = Arc::new(AtomicBool::new(false));
+        let (ends, pauses) = (Arc::clone(&over), Arc::clone(&paused));
+        let mut spinners = BusyThreads { over: ends, paused: pauses, threads: Vec::new() };
         for &cpu in cpus {
-            let over = Arc::clone(&over);
+            let (over, paused) = (Arc::clone(&over), Arc::clone(&paused));
             let spin = move || {
                 let is_pinned = drover_sys::process::pin_current_thread(cpu).is_ok();
                 while is_pinned && !over.load(Ordering::Relaxed) {
-                    hint::spin_loop();
+                    match paused.load(Ordering::Relaxed) {
+                        true => thread::park(),
+                        false => hint::spin_loop(),
+                    }
                 }
             };
             spinners.threads.push(thread::Builder::new().name(format!("share {cpu}")).spawn(spin)?);
@@ -114,6 +128,7 @@ impl BusyThreads {
 impl Drop for BusyThreads {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -191,5 +206,32 @@ mod tests {
         child.wait().unwrap();
         drop(share);
         assert!(group.is_none_or(|group| !group.exists()));
+    }
+
+    /// Paused threads sleep until they go on, and end also while they sleep.
+    #[test]
+    fn paused_threads_take_no_time_and_end() {
+        let cpus = drover_sys::process::usable_cpus().unwrap();
+        let spinners = BusyThreads::start(&cpus[..1]).unwrap();
+        let share = CpuShare::Spinning { spinners, why: String::new() };
+        share.set_paused(true);
+        let name = format!("share {}\n", cpus[0]);
+        let sleeps = || {
+            let tasks = fs::read_dir("/proc/self/task").unwrap().flatten().map(|task| task.path());
+            let mut own = tasks
+                .filter(|task| fs::read_to_string(task.join("comm")).is_ok_and(|it| it == name));
+            own.any(|task| {
+                fs::read_to_string(task.join("stat")).is_ok_and(|stat| stat.contains(") S "))
+            })
+        };
+        while !sleeps() {
+            std::thread::yield_now();
+        }
+        share.set_paused(false);
+        while sleeps() {
+            std::thread::yield_now();
+        }
+        share.set_paused(true);
+        drop(share);
     }
 }

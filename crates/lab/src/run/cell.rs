@@ -197,7 +197,7 @@ pub(super) struct One<'o, 's> {
 pub(super) struct StartedServer {
     pub(super) running: Running,
     /// Ends after the server, whose processes are in its group.
-    share: Option<CpuShare>,
+    pub(super) share: Option<CpuShare>,
     pub(super) instruments: Vec<Box<dyn Instrument>>,
 }
 

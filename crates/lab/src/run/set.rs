@@ -136,11 +136,23 @@ impl<'o> Member<'o> {
         let StartedServer { running, instruments, .. } = &mut server;
         let read = around.at(Moment::Begin, running, instruments);
         read.map_err(|failure| of_instrument(failure, running))?;
-        Ok(Member { one, server, load, warm, around, turns: Vec::new() })
+        let member = Member { one, server, load, warm, around, turns: Vec::new() };
+        member.set_paused(true);
+        Ok(member)
+    }
+
+    /// What slows the server takes nothing from the others in their turns.
+    fn set_paused(&self, is_paused: bool) {
+        if let Some(share) = &self.server.share {
+            share.set_paused(is_paused);
+        }
     }
 
     fn turn(&mut self) -> Result<(), Failure> {
-        let turn = self.load.turn()?;
+        self.set_paused(false);
+        let turn = self.load.turn();
+        self.set_paused(true);
+        let turn = turn?;
         let cpu_s = self.around.cpu_s(&mut self.server.running).unwrap_or(f64::NAN);
         let before: f64 = self.turns.iter().map(|turn| turn.cpu_s).sum();
         self.turns.push(Turn {
@@ -180,7 +192,7 @@ fn instruments(one: &One<'_, '_>) -> Vec<Box<dyn Instrument>> {
     all
 }
 
-/// Reserved the rates and costs of the cells by those of their typical turns.
+/// Replaces the rates and costs of the cells by those of their typical turns.
 fn in_step(
     measured: Vec<Result<(Measurement, Vec<Turn>), Failure>>,
 ) -> Vec<Result<Measurement, Failure>> {
