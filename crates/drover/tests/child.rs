@@ -1,9 +1,11 @@
 //! `drover lab child`: processes that block in accept(2).
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::{fs, thread};
+
+use drover_testing::wait_until;
 
 struct Server {
     process: Child,
@@ -53,21 +55,15 @@ fn answer(mut stream: TcpStream) -> String {
     text
 }
 
-fn wait_until(condition: impl Fn() -> bool) {
-    while !condition() {
-        thread::yield_now();
-    }
-}
-
 /// A child owns one connection, and takes the next one when that is closed.
 #[test]
 fn a_child_has_one_connection() {
     for flags in [&["--response-size", "5"][..], &["--response-size", "5", "--lock"]] {
         let server = Server::start(flags);
         let silent = [server.connect(), server.connect()];
-        wait_until(|| server.waiting() == 0);
+        wait_until("both are accepted", || server.waiting() == 0);
         let third = server.connect();
-        wait_until(|| server.waiting() == 1);
+        wait_until("the third waits", || server.waiting() == 1);
         drop(silent);
         let text = answer(third);
         assert!(
@@ -93,7 +89,7 @@ fn a_request_ends_with_an_empty_line() {
     let mut rest = Vec::new();
     // The connection is closed, and as bytes are left perhaps reset.
     let _ = endless.read_to_end(&mut rest);
-    assert_eq!(rest, []);
+    assert_eq!(rest, [0_u8; 0]);
 }
 
 /// The kernel ends the children with their parent, however it ends.
@@ -103,5 +99,5 @@ fn children_end_with_their_parent() {
     server.process.kill().unwrap();
     server.process.wait().unwrap();
     let address = server.address;
-    wait_until(|| TcpStream::connect(address).is_err());
+    wait_until("nobody listens", || TcpStream::connect(address).is_err());
 }

@@ -3,9 +3,8 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use drover_testing::wait_until;
 use serde_json::Value;
 
 const DROVER: &str = env!("CARGO_BIN_EXE_drover");
@@ -246,17 +245,6 @@ fn marked_by(lab: u32) -> usize {
         environment.split(|byte| *byte == 0).any(|it| it.starts_with(mark.as_bytes()))
     };
     processes().into_iter().filter(|(pid, _)| is_marked(*pid)).count()
-}
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-#[track_caller]
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not yet");
-        thread::yield_now();
-    }
 }
 
 /// The processes of that group that are alive.

@@ -13,6 +13,7 @@ pub mod browser;
 mod finally;
 mod program;
 mod side_by_side;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -25,6 +26,7 @@ pub use booted_root::BootedRoot;
 pub use finally::Finally;
 pub use program::make_program;
 pub use side_by_side::side_by_side;
+pub use waiting::wait_until;
 
 /// Notes that the calling test, or a part of it, is skipped, and why. Takes the arguments of `println!`.
 #[macro_export]

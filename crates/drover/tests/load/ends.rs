@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::recorder::Recorder;
-use crate::run::{check_sums, drover, finish, line, load};
+use crate::run::{check_sums, drover, finish, line, load, lockstep};
 use crate::server::{response, wait};
 
 /// Reads one request.
@@ -80,15 +80,8 @@ fn a_second_signal_ends_a_run_at_once() {
 #[test]
 fn a_window_in_turns_waits_between_them() {
     let server = Recorder::start();
-    let words = ["load", "--json", "-", "--events", "--lockstep", "-c", "3", "-d", "20ms"];
-    let mut child = drover(&words)
-        .args(["--turns", "100000", &server.url])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let words = ["-c", "3", "-d", "20ms", "--turns", "100000", &server.url];
+    let (child, mut stdin, mut stdout) = lockstep(&words);
     assert_eq!(line(&mut stdout), "connected");
     // A machine that stands still may leave a turn without a request.
     let (mut total, mut turns, mut length) = (0, 0, 0.0);

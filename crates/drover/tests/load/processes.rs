@@ -5,7 +5,7 @@ use std::io::{BufReader, Write};
 use std::process::Stdio;
 
 use crate::recorder::Recorder;
-use crate::run::{check_sums, drover, finish, line, load};
+use crate::run::{check_sums, drover, finish, line, load, lockstep};
 use crate::server::{Nobody, wait_until};
 use crate::usage::refused;
 
@@ -62,15 +62,8 @@ fn processes_keep_one_schedule_and_write_one_file() {
 #[test]
 fn events_frame_the_window_of_all_processes() {
     let server = Recorder::start();
-    let arguments = ["load", "--json", "-", "--processes", "2", "-c", "2", "--events"];
-    let mut child = drover(&arguments)
-        .args(["--lockstep", "-n", "20", &server.url])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let words = ["--processes", "2", "-c", "2", "-n", "20", &server.url];
+    let (mut child, mut stdin, mut stdout) = lockstep(&words);
     assert_eq!(line(&mut stdout), "connected");
     assert_eq!(server.requests().len(), 0);
     stdin.write_all(b"\n").unwrap();

@@ -1,7 +1,7 @@
 //! Runs the program, and holds every result to the sums it promises.
 
-use std::io::BufRead;
-use std::process::{Child, Command, Output, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -144,6 +144,16 @@ pub(crate) fn check_sums(json: &Value) {
     let interrupted = !warned(json, "interrupted").is_empty();
     assert!(attempted == over || (interrupted && attempted > over), "{json}");
     assert_eq!(responses, sum(&json["status"]), "{json}");
+}
+
+/// `drover load --json - --events --lockstep`, with the pipes to its stdin and from its stdout.
+pub(crate) fn lockstep(arguments: &[&str]) -> (Child, ChildStdin, BufReader<ChildStdout>) {
+    let mut command = drover(&["load", "--json", "-", "--events", "--lockstep"]);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let stdin = child.stdin.take().unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    (child, stdin, stdout)
 }
 
 /// The next line that a program prints, without its end.

@@ -174,19 +174,9 @@ impl HttpLoad<'_> {
         let mut command = self.command(address(subject)?, target, &resolved.flags, false)?;
         command.args(["--duration", &format!("{}us", turn.as_micros())]);
         command.args(["--turns", &turns.to_string()]);
-        let window = Window {
-            at_least: turn * turns,
-            at_most: turn * turns,
-            events: None,
-            use_every_connection: true,
-            drain: true,
-        };
         let rate = warm.map(|warm| warm.events_per_s);
-        if resolved.has_first_uses(target, &window, window.at_least, rate) {
-            command.args(["--warm-up", "1"]);
-        }
-        let mut generator = Generator::start(command, target, resolved.turn(target))?;
-        generator.expect("connected", opening(&resolved))?;
+        let has_first_uses = resolved.has_first_uses(target, turn * turns, rate);
+        let generator = open(command, &resolved, target, has_first_uses)?;
         let timeout = Duration::from_secs_f64(resolved.timeout_us / 1e6);
         Ok(TurnedLoad {
             command: generator.process.command_line().to_vec(),
@@ -291,21 +281,29 @@ impl Resolved {
 
     /// Whether so many connections are used for the first time in the window that the values would show it. A first
     /// use costs a server more.
-    fn has_first_uses(
-        &self,
-        target: &Target<'_>,
-        window: &Window,
-        length: Duration,
-        rate: Option<f64>,
-    ) -> bool {
+    fn has_first_uses(&self, target: &Target<'_>, length: Duration, rate: Option<f64>) -> bool {
         // If connections are opened for their requests, first uses are what is measured. Cold files must not be read
         // before the window.
-        let are_wanted =
-            self.opens_anew || self.is_counted || target.is_cold || !window.use_every_connection;
+        let are_wanted = self.opens_anew || self.is_counted || target.is_cold;
         let events = rate.map(|rate| rate * length.as_secs_f64());
         !are_wanted
             && events.is_some_and(|events| self.connections as f64 > FEW_FIRST_USES * events)
     }
+}
+
+/// Starts a generator and waits until its connections are open, each used once if first uses would show.
+fn open(
+    mut command: Command,
+    resolved: &Resolved,
+    target: &Target<'_>,
+    has_first_uses: bool,
+) -> Result<Generator, Failure> {
+    if has_first_uses {
+        command.args(["--warm-up", "1"]);
+    }
+    let mut generator = Generator::start(command, target, resolved.turn(target))?;
+    generator.expect("connected", opening(resolved))?;
+    Ok(generator)
 }
 
 /// How long opening the connections may take.
@@ -360,8 +358,7 @@ impl LoadDriver for HttpLoad<'_> {
         let warm = warm_up.run(|length| {
             let mut command = self.command(address(subject)?, target, &flags, false)?;
             command.args(["--duration", &format!("{}ms", length.as_millis())]);
-            let mut generator = Generator::start(command, target, resolved.turn(target))?;
-            generator.expect("connected", opening(&resolved))?;
+            let mut generator = open(command, &resolved, target, false)?;
             let before = cpu_s(subject);
             generator.process.go_on()?;
             generator.expect("measured", STEP_TIMEOUT + length)?;
@@ -390,12 +387,10 @@ impl LoadDriver for HttpLoad<'_> {
         if !resolved.is_counted {
             command.args(["--duration", &format!("{}ms", length.as_millis())]);
         }
-        if resolved.has_first_uses(target, window, length, rate) {
-            command.args(["--warm-up", "1"]);
-        }
-        let mut generator = Generator::start(command, target, resolved.turn(target))?;
+        let has_first_uses =
+            window.use_every_connection && resolved.has_first_uses(target, length, rate);
+        let mut generator = open(command, &resolved, target, has_first_uses)?;
         let command = generator.process.command_line().to_vec();
-        generator.expect("connected", opening(&resolved))?;
         at(Moment::Begin, subject)?;
         generator.process.go_on()?;
         let longest = if resolved.is_counted { LONGEST_COUNT } else { STEP_TIMEOUT + length };

@@ -12,7 +12,7 @@ fn plan() -> Plan {
             subject: subject.to_string(),
             levels: BTreeMap::from([("offered".to_string(), Level::Number(level))]),
         },
-        set: None,
+        takes_turns: false,
         not_testable: None,
     };
     Plan {

@@ -6,13 +6,11 @@ pub mod order;
 pub mod room;
 pub mod selection;
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::hash::hash_bytes;
-use crate::model::{Cell, Level, Mark, Sample};
+use crate::model::{Cell, Mark, Sample};
 use crate::spec::load::ResolvedWire;
 use crate::spec::pool::PoolDisk;
 use crate::spec::setting::level_of;
@@ -51,9 +49,9 @@ pub struct PlannedCell {
     /// Why this machine cannot measure the cell, as far as that is known before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_testable: Option<String>,
-    /// The set of cells whose servers are alive at once, if the cell is in one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub set: Option<usize>,
+    /// Whether its server takes turns with those of the cells that have the same levels.
+    #[serde(default)]
+    pub takes_turns: bool,
 }
 
 impl Plan {
@@ -68,20 +66,9 @@ impl Plan {
         limits: &MachineLimits,
     ) -> Result<Plan, Failure> {
         let preset = &selection.preset;
-        let mut sets: Vec<BTreeMap<String, Level>> = Vec::new();
-        let mut set_of = |cell: &Cell| {
-            if !takes_turns(experiment, cell) {
-                return None;
-            }
-            let found = sets.iter().position(|levels| *levels == cell.levels);
-            Some(found.unwrap_or_else(|| {
-                sets.push(cell.levels.clone());
-                sets.len() - 1
-            }))
-        };
         let planned = |cell: Cell| {
             let not_testable = limits.obstacle(experiment, &cell);
-            PlannedCell { set: set_of(&cell), not_testable, cell }
+            PlannedCell { takes_turns: takes_turns(experiment, &cell), not_testable, cell }
         };
         let cells: Vec<PlannedCell> = experiment.cells(preset).into_iter().map(planned).collect();
         if cells.is_empty() {
@@ -120,8 +107,11 @@ impl Plan {
     pub fn sets(&self, round: u32) -> Vec<Vec<usize>> {
         let mut sets: Vec<Vec<usize>> = Vec::new();
         for cell in self.order(round) {
-            let own = self.cells[cell].set;
-            let is_own = |other: &&mut Vec<usize>| own.is_some() && self.cells[other[0]].set == own;
+            let own = &self.cells[cell];
+            let is_own = |set: &&mut Vec<usize>| {
+                let other = &self.cells[set[0]];
+                own.takes_turns && other.takes_turns && own.cell.levels == other.cell.levels
+            };
             match sets.iter_mut().find(is_own) {
                 Some(set) => set.push(cell),
                 None => sets.push(vec![cell]),
@@ -202,7 +192,7 @@ mod tests {
         let planned = |subject, why: Option<&str>| PlannedCell {
             cell: cell(subject),
             not_testable: why.map(str::to_owned),
-            set: None,
+            takes_turns: false,
         };
         let plan = Plan {
             experiment: "e".to_owned(),

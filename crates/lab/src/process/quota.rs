@@ -224,13 +224,9 @@ mod tests {
                 fs::read_to_string(task.join("stat")).is_ok_and(|stat| stat.contains(") S "))
             })
         };
-        while !sleeps() {
-            std::thread::yield_now();
-        }
+        drover_testing::wait_until("it sleeps", sleeps);
         share.set_paused(false);
-        while sleeps() {
-            std::thread::yield_now();
-        }
+        drover_testing::wait_until("it goes on", || !sleeps());
         share.set_paused(true);
         drop(share);
     }

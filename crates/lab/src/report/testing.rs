@@ -73,7 +73,7 @@ impl Builder {
         }
         let planned = |cell: Cell| {
             let not_testable = experiment.subject[&cell.subject].unavailable.clone();
-            PlannedCell { cell, not_testable, set: None }
+            PlannedCell { cell, not_testable, takes_turns: false }
         };
         let plan = Plan {
             experiment: experiment.id.clone(),

@@ -277,8 +277,7 @@ impl One<'_, '_> {
         let mut around = Around::default();
         let mut disk = None;
         let mut at = |moment, running: &mut Running| {
-            let read = around.at(moment, running, instruments);
-            read.map_err(|failure| of_instrument(failure, running))?;
+            around.at(moment, running, instruments)?;
             // The first report covers the time before the window, and is not used.
             let report = site.as_deref_mut().map_or(Ok(None), RunSite::report);
             disk = report.map_err(Failure::of_lab)?;
@@ -364,7 +363,7 @@ impl One<'_, '_> {
     }
 
     /// How many idle connections the load keeps open, if any.
-    pub(super) fn idle_connections(&self) -> Option<u64> {
+    fn idle_connections(&self) -> Option<u64> {
         let idle = self.session.experiment.load.http.as_ref()?.idle.as_ref()?;
         idle.resolve(self.scene.levels).ok().filter(|idle| *idle > 0)
     }
@@ -378,20 +377,31 @@ impl One<'_, '_> {
         }
     }
 
+    /// What reads any server, also beside others that are alive.
+    pub(super) fn common_instruments(&self) -> Vec<Box<dyn Instrument>> {
+        vec![Box::new(MachineCounters::new(&self.processors())), Box::new(Cpu::default())]
+    }
+
+    /// The counters of Drover's own server, if they are wanted.
+    pub(super) fn server_counters(&self) -> Option<Box<dyn Instrument>> {
+        let is_own_server = matches!(self.ground.subject.kind(), Some(SubjectKind::Serve(_)));
+        let is_wanted = is_own_server && self.ground.kinds.contains(&InstrumentName::Counters);
+        is_wanted.then(|| {
+            let counters = ServerCounters::of(self.scene.counters.to_path_buf());
+            Box::new(counters) as Box<dyn Instrument>
+        })
+    }
+
     fn instruments(&self, site: Option<&RunSite>) -> Result<Vec<Box<dyn Instrument>>, Failure> {
         let every: Vec<usize> = self.session.processors.iter().map(|it| it.number).collect();
         let subject = &self.processors();
-        let mut all: Vec<Box<dyn Instrument>> =
-            vec![Box::new(MachineCounters::new(subject)), Box::new(Cpu::default())];
+        let mut all = self.common_instruments();
         if self.ground.kinds.contains(&InstrumentName::IdleGuard) {
             all.push(Box::new(Idle::start(&every, subject)?));
         } else if self.ground.kinds.contains(&InstrumentName::IdleCounter) {
             all.push(Box::new(Idle::start(subject, subject)?));
         }
-        let is_own_server = matches!(self.ground.subject.kind(), Some(SubjectKind::Serve(_)));
-        if is_own_server && self.ground.kinds.contains(&InstrumentName::Counters) {
-            all.push(Box::new(ServerCounters::of(self.scene.counters.to_path_buf())));
-        }
+        all.extend(self.server_counters());
         let is_modelled = |(_, pool): &(String, PoolSpec)| {
             matches!(pool.disk(self.scene.levels), Ok(spec::pool::PoolDisk::Model))
         };
@@ -478,11 +488,22 @@ pub(super) struct Around {
     notes: Map<String, Value>,
     cpu_before: Option<Duration>,
     /// CPU time from the beginning of the window to the end of its last request, in seconds.
-    pub(super) drained_cpu_s: Option<f64>,
+    drained_cpu_s: Option<f64>,
 }
 
 impl Around {
+    /// Reads the instruments. A failure to read one is the lab's own, unless the subject has ended and left nothing to read.
     pub(super) fn at(
+        &mut self,
+        moment: Moment,
+        running: &mut Running,
+        instruments: &mut [Box<dyn Instrument>],
+    ) -> Result<(), Failure> {
+        let read = self.read(moment, running, instruments);
+        read.map_err(|failure| if running.has_ended() { failure } else { failure.of_lab() })
+    }
+
+    fn read(
         &mut self,
         moment: Moment,
         running: &mut Running,
@@ -516,13 +537,5 @@ impl Around {
     pub(super) fn cpu_s(&self, running: &mut Running) -> Option<f64> {
         let now = running.process.cpu_time().ok().flatten()?;
         Some(now.saturating_sub(self.cpu_before?).as_secs_f64())
-    }
-}
-
-/// A failure to read an instrument is the lab's own, unless the subject has ended and left nothing to read.
-pub(super) fn of_instrument(failure: Failure, running: &mut Running) -> Failure {
-    match running.has_ended() {
-        true => failure,
-        false => failure.of_lab(),
     }
 }

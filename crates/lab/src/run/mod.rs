@@ -285,7 +285,7 @@ impl Session<'_> {
         let began = journal::now_s();
         let start = Instant::now();
         let measured = match set {
-            [cell] if self.plan.cells[*cell].set.is_none() => vec![self.measure(*cell, round)],
+            [cell] if !self.plan.cells[*cell].takes_turns => vec![self.measure(*cell, round)],
             _ => self.measure_set(set, round),
         };
         let took_s = start.elapsed().as_secs_f64() / set.len() as f64;

@@ -1,20 +1,15 @@
 //! One run of a set: its servers are alive at once, and are driven in turns. So the cells are measured within milliseconds of each
 //! other, and a slower machine is slower for all of them.
 
-use super::cell::{Around, Ground, Measurement, One, StartedServer, of_instrument, urls};
+use super::cell::{Around, Ground, Measurement, One, StartedServer, urls};
 use super::{RunOptions, Session};
 use crate::analysis::summary::variation;
 use crate::analysis::turns::typical;
 use crate::drive::{Driven, HttpLoad, LoadDriver, Moment, Target, TurnedLoad, Warm};
 use crate::failure::Failure;
-use crate::instrument::counters::ServerCounters;
-use crate::instrument::cpu::Cpu;
-use crate::instrument::machine::MachineCounters;
-use crate::instrument::{Instrument, reading};
+use crate::instrument::reading;
 use crate::site::RunSite;
-use crate::spec::metric::InstrumentName;
 use crate::spec::phases::Until;
-use crate::spec::subject::SubjectKind;
 use crate::subject::{Scene, WorkFolder};
 
 /// A server of the set, with its own load.
@@ -32,7 +27,7 @@ struct Member<'o> {
 struct Turn {
     responses: f64,
     seconds: f64,
-    /// CPU time of the server since its last turn, in which nobody asked it for anything.
+    /// CPU time of the server in the turn, and since the one before it, between which nobody asked it for anything.
     cpu_s: f64,
 }
 
@@ -123,10 +118,13 @@ impl<'o> Member<'o> {
         let http = HttpLoad { http };
         let turn = phases.turn.filter(|turn| !turn.is_zero());
         let turn = turn.ok_or_else(|| Failure::failed("a turn has no length"))?;
-        // A single turn has no median, and the generator knows it as a window.
+        // The generator knows a single turn as a window in one piece.
         let turns = (phases.at_least.as_secs_f64() / turn.as_secs_f64()).ceil().max(2.0) as u32;
         let target = Target { scene: one.scene, urls, is_cold: false };
-        let mut server = one.start(instruments(&one))?;
+        // Those of the machine's idle time and disks cannot tell the servers of a set apart.
+        let mut instruments = one.common_instruments();
+        instruments.extend(one.server_counters());
+        let mut server = one.start(instruments)?;
         let warm = match phases.until {
             Until::Steady => http.warm_up(&mut server.running, &target, phases.warm_up)?,
             Until::Connected | Until::Nothing => None,
@@ -134,8 +132,7 @@ impl<'o> Member<'o> {
         let load = http.take_turns(&server.running, &target, (turns, turn), warm.as_ref())?;
         let mut around = Around::default();
         let StartedServer { running, instruments, .. } = &mut server;
-        let read = around.at(Moment::Begin, running, instruments);
-        read.map_err(|failure| of_instrument(failure, running))?;
+        around.at(Moment::Begin, running, instruments)?;
         let member = Member { one, server, load, warm, around, turns: Vec::new() };
         member.set_paused(true);
         Ok(member)
@@ -166,8 +163,7 @@ impl<'o> Member<'o> {
     /// Ends server and load. The values are those of all turns together.
     fn end(mut self) -> Result<(Measurement, Vec<Turn>), Failure> {
         let StartedServer { running, instruments, .. } = &mut self.server;
-        let read = self.around.at(Moment::End, running, instruments);
-        read.map_err(|failure| of_instrument(failure, running))?;
+        self.around.at(Moment::End, running, instruments)?;
         let driven: Driven = self.load.finish()?;
         // What was read is of the whole time, in which the processors also worked for the other servers.
         let whole = std::mem::replace(&mut self.around.seconds, driven.seconds);
@@ -179,17 +175,6 @@ impl<'o> Member<'o> {
         let measured = self.one.conclude(self.server, self.around, driven, self.warm, None)?;
         Ok((measured, self.turns))
     }
-}
-
-/// What reads a server of the set. Instruments of the whole machine cannot tell the servers apart.
-fn instruments(one: &One<'_, '_>) -> Vec<Box<dyn Instrument>> {
-    let mut all: Vec<Box<dyn Instrument>> =
-        vec![Box::new(MachineCounters::new(&one.processors())), Box::new(Cpu::default())];
-    let is_own_server = matches!(one.ground.subject.kind(), Some(SubjectKind::Serve(_)));
-    if is_own_server && one.ground.kinds.contains(&InstrumentName::Counters) {
-        all.push(Box::new(ServerCounters::of(one.scene.counters.to_path_buf())));
-    }
-    all
 }
 
 /// Replaces the rates and costs of the cells by those of their typical turns.

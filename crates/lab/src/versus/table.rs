@@ -216,8 +216,11 @@ mod tests {
                 let artefacts = serde_json::Value::Null;
                 runs.push(Run { cell: number, sample, artefacts, began: 0.0, took_s: 1.0 });
             }
-            let planned =
-                |cell: &Cell| PlannedCell { cell: cell.clone(), not_testable: None, set: None };
+            let planned = |cell: &Cell| PlannedCell {
+                cell: cell.clone(),
+                not_testable: None,
+                takes_turns: false,
+            };
             let plan = Plan {
                 experiment: experiment.id.clone(),
                 experiment_hash: String::new(),

@@ -116,19 +116,12 @@ fn unbeaten(finding: &Finding, rule: &AnswerRule, better: Better, order: &[Strin
         false => reference.name.clone(),
     };
     let is_bound = others.iter().chain([&simplest]).any(|one| one.is_limited);
-    let (word, most) = match better {
-        Better::Higher => ("more", gain),
-        Better::Lower => ("less", gain),
+    let word = if better == Better::Higher { "more" } else { "less" };
+    let may_have = match gain.is_finite() && !is_bound {
+        true => format!("{what}{ahead} may have up to {} % {word}", number(100.0 * gain)),
+        false => format!("how far {what}{ahead} goes is not known"),
     };
-    match most.is_finite() && !is_bound {
-        true => format!(
-            "{head} None was shown to beat it; {what}{ahead} may have up to {} % {word}.",
-            number(100.0 * most)
-        ),
-        false => {
-            format!("{head} None was shown to beat it; how far {what}{ahead} goes is not known.")
-        }
-    }
+    format!("{head} None was shown to beat it; {may_have}.")
 }
 
 /// Who is ahead in few rounds, and of whom that is not shown.
