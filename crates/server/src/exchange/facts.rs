@@ -17,14 +17,14 @@ pub(crate) struct FactsWanted {
 /// What the client has sent, as far as observers repeat it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestFacts {
-    /// Empty: the request could not be read.
+    /// The method as it was sent; empty if the request could not be read.
     pub(crate) method: String,
     /// The host that it names, if that is wanted.
     pub(crate) host: Option<Vec<u8>>,
     /// The target as it was sent; the first line of a request that could not be read.
     pub(crate) target: Vec<u8>,
     pub(crate) version: &'static str,
-    /// The fields that are wanted; empty: the request has none of them.
+    /// The value of each wanted field, in the order of [`FactsWanted`]; empty where the request lacks it.
     pub(crate) fields: Vec<Vec<u8>>,
 }
 
@@ -73,14 +73,44 @@ impl RequestFacts {
         }
     }
 
-    /// The path, and the query with its question mark.
+    /// The path, and the query with its question mark. A target with scheme and host (RFC 9112 section 3.2.2) has its path
+    /// behind them.
     pub(crate) fn path_and_query(&self) -> (&[u8], &[u8]) {
-        let query = self.target.iter().position(|byte| *byte == b'?');
-        self.target.split_at(query.unwrap_or(self.target.len()))
+        let target = &self.target[..];
+        let find = |text: &[u8], wanted: &[u8]| text.iter().position(|byte| wanted.contains(byte));
+        let host = match target.first() {
+            Some(b'/' | b'*') | None => None,
+            Some(_) => target.windows(3).position(|it| it == b"://").map(|scheme| scheme + 3),
+        };
+        let path = host
+            .map_or(0, |host| find(&target[host..], b"/?").map_or(target.len(), |len| host + len));
+        let path_and_query = &target[path..];
+        path_and_query.split_at(find(path_and_query, b"?").unwrap_or(path_and_query.len()))
     }
 
-    /// The field with a number; empty: the request has none of them.
+    /// The value of the wanted field with this number; empty if the request lacks it.
     pub(crate) fn field(&self, number: usize) -> &[u8] {
         self.fields.get(number).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_target_is_what_follows_scheme_and_host() {
+        for (target, path, query) in [
+            ("/a/b?c?d", "/a/b", "?c?d"),
+            ("/?a=http://b/c", "/", "?a=http://b/c"),
+            ("http://host:80/a?b", "/a", "?b"),
+            ("http://host?b", "", "?b"),
+            ("http://host", "", ""),
+            ("*", "*", ""),
+            ("", "", ""),
+        ] {
+            let facts = RequestFacts { target: target.into(), ..RequestFacts::default() };
+            assert_eq!(facts.path_and_query(), (path.as_bytes(), query.as_bytes()), "{target}");
+        }
     }
 }

@@ -10,10 +10,12 @@ use drover_mech::net::Body;
 
 use crate::lookup::entry::{EntrySource, FileEntry};
 
-/// A part of a file, at most `in_memory` bytes of which are read by the worker itself.
+/// A part of a file. The worker reads all of it itself if it is short and in the page cache; otherwise all of it is left to the file
+/// backend.
 pub(crate) struct FilePart {
     pub(crate) entry: Rc<FileEntry>,
     pub(crate) part: ByteRange,
+    /// The most bytes that the worker reads itself.
     pub(crate) in_memory: u64,
 }
 

@@ -1,8 +1,9 @@
 //! One request with its response: what is known of it, from its first byte to its last.
 //!
 //! A protocol reads a request and begins its [`Exchange`]; the site decides what is answered ([`crate::respond`]); the protocol
-//! writes that in its own form. Whoever observes (the access log, the trace, the counters) reads the exchange once, when the
-//! response has ended. Of the bytes of a protocol, only what HTTP/1 has prepared passes through here.
+//! writes that in its own form, and its status is counted. Observers ([`crate::observe`]) note in it what they want to know of the
+//! request, the times of its way, and `Server-Timing`; the access log and the trace read it once, when the response has ended. Of
+//! the bytes of a protocol, only what HTTP/1 has prepared passes through here.
 
 mod content;
 mod facts;
@@ -27,19 +28,21 @@ use crate::proxies::client::ClientAddress;
 
 /// One request with its response.
 pub(crate) struct Exchange {
-    /// Whose request it is, and what it has waited for.
+    /// The connection and stream of the request, and the pending answer (a file being opened, a password being checked) that it has
+    /// waited for.
     pub(crate) requester: Requester,
     /// The client of the connection, if somebody wants to know it.
     pub(crate) client: ClientAddress,
     /// The user whose request it is, if it is one's.
     pub(crate) user: Option<Rc<[u8]>>,
-    /// What was asked for, if somebody observes.
+    /// What was asked for, if there is an access log.
     pub(crate) asked: Option<Rc<RequestFacts>>,
-    /// The client that a trusted proxy names in the request, if somebody observes.
+    /// The client that a trusted proxy names in the request, if there is an access log.
     pub(crate) named: Option<IpAddr>,
     /// The status of the response.
     pub(crate) status: Status,
-    /// The response's own fields: those of [`Content::Prepared`] are the file's.
+    /// The fields that are decided for this response, beside those that its content brings ([`Content::Prepared`],
+    /// [`Content::Fixed`]). All of them once it is written, if the access log repeats fields of responses.
     pub(crate) fields: FieldList,
     /// What follows the fields.
     pub(crate) content: Content,
@@ -103,7 +106,7 @@ impl Exchange {
         self.fields.clear();
     }
 
-    /// Keeps nothing that others may wait to have back, as an open file.
+    /// Lets go of what is shared with others: the open file above all. The rest is overwritten by the next request.
     #[inline]
     pub(crate) fn let_go(&mut self) {
         self.requester.awaited = None;
@@ -112,15 +115,27 @@ impl Exchange {
         self.content = Content::None;
     }
 
-    /// Forgets the response as far as it was decided.
-    pub(crate) fn begin_response(&mut self) {
-        self.fields.clear();
-        self.content = Content::None;
+    /// Decides anew on a response whose file cannot be read after all: the status 500, or, if the file was an error page, its status
+    /// without a page. What the response says of the request, and not of the file, stays.
+    #[cold]
+    pub(crate) fn refuse_unreadable(&mut self) {
+        let is_of_request = |name: &str| {
+            name.starts_with("Access-Control-") || ["Vary", "Server-Timing"].contains(&name)
+        };
+        self.fields = self.fields.iter().filter(|(name, _)| is_of_request(name)).collect();
+        self.refuse(match self.status {
+            Status::Ok | Status::PartialContent => Refusal {
+                status: Status::InternalServerError,
+                reason: "the file could not be read",
+            },
+            status => Refusal { status, reason: "" },
+        });
     }
 
     /// Decides on a response that has no content, or none yet.
     pub(crate) fn answer(&mut self, status: Status) -> &mut FieldList {
         self.status = status;
+        self.content = Content::None;
         &mut self.fields
     }
 
@@ -158,3 +173,31 @@ pub(crate) const METHODS: &str = "GET, HEAD, OPTIONS";
 
 /// How a client may say who it is (RFC 7617).
 const CHALLENGE: &[u8] = b"Basic realm=\"restricted\", charset=\"UTF-8\"";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_leaves_the_fields_of_the_request() {
+        let mut exchange = Exchange::default();
+        exchange.answer(Status::PartialContent).push("Access-Control-Allow-Origin", b"*");
+        exchange.fields.push("Content-Range", b"bytes 0-1/2").push("Server-Timing", b"lookup");
+        exchange.refuse_unreadable();
+        assert_eq!(exchange.status, Status::InternalServerError);
+        assert_eq!(exchange.response_field("Access-Control-Allow-Origin"), b"*");
+        assert_eq!(exchange.response_field("Server-Timing"), b"lookup");
+        assert_eq!(exchange.response_field("Content-Range"), b"");
+        assert!(matches!(exchange.content, Content::Text(_)));
+    }
+
+    #[test]
+    fn an_error_page_that_cannot_be_read_leaves_its_status() {
+        let mut exchange = Exchange::default();
+        exchange.answer(Status::Unauthorized).push("ETag", b"\"a\"");
+        exchange.refuse_unreadable();
+        assert_eq!(exchange.status, Status::Unauthorized);
+        assert_eq!(exchange.response_field("WWW-Authenticate"), CHALLENGE);
+        assert_eq!(exchange.response_field("ETag"), b"");
+    }
+}

@@ -42,8 +42,8 @@ impl RemainingParts {
         self.around.content_type()
     }
 
-    /// Writes as many parts as may stand in the output. A body: it is the rest of the last of them, and
-    /// is sent before more is written. `Body::None`: the response ends here.
+    /// Writes as many parts as may stand in the output. The body that is returned belongs to the last of them, whose head
+    /// stands in the output: it is to be sent before this is called again. `Body::None`: the response ends here.
     pub(crate) fn write(&mut self, out: &mut Vec<u8>) -> Body {
         for part in self.left.by_ref() {
             self.around.push_head(part, out);
@@ -60,7 +60,8 @@ impl RemainingParts {
     }
 }
 
-/// A number that nobody outside can guess: the keys of the standard library's hash maps are random.
+/// A number that nobody outside can guess, so that no content can hold the boundary between parts: the keys of the standard
+/// library's hash maps are random.
 fn random() -> u128 {
     let half = || u128::from(RandomState::new().build_hasher().finish());
     half() << 64 | half()

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use drover_http1::FieldList;
 use drover_http1::response::{
     Common, ConnectionField, PreparedResponse, push_fields, push_head, push_text,
 };
-use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::net::Body;
 
 use crate::SERVER;
@@ -131,7 +131,7 @@ fn write_anew(
             Err(_) => {
                 // The head has not been sent yet, so the client can still get an error status.
                 out.truncate(before);
-                tell_unreadable(exchange);
+                exchange.refuse_unreadable();
                 write_anew(exchange, form, clock, out)
             }
         },
@@ -143,18 +143,6 @@ fn write_anew(
             Following { body, parts: Some(parts), head_len }
         }
     }
-}
-
-/// Decides anew for a file that cannot be read: an error without its page, or the status 500.
-#[cold]
-fn tell_unreadable(exchange: &mut Exchange) {
-    exchange.begin_response();
-    exchange.refuse(match exchange.status {
-        Status::Ok | Status::PartialContent => {
-            Refusal { status: Status::InternalServerError, reason: "the file could not be read" }
-        }
-        status => Refusal { status, reason: "" },
-    });
 }
 
 /// Adds to an exchange's fields what HTTP/1 has written beside them, for those who read fields of responses.
