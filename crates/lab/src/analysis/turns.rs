@@ -2,12 +2,13 @@
 //!
 //! In a cycle every subject has one turn of some milliseconds, so that a slower machine makes all of its turns slower alike. Each
 //! turn is divided by the geometric mean of its cycle; a subject's value is the median of its quotients, times the median of the
-//! means. A turn that was disturbed alone moves no median.
+//! means. A turn that was disturbed alone moves no median. A cycle with a turn that is not positive (no response came) has no such
+//! mean and is left out; where that is so of half of them or more, there is nothing in common to divide by.
 
 use super::summary::{geometric_mean, median};
 
-/// The value of each subject, from its turns: `turns[subject][cycle]`. Where a turn is not positive, the medians of the turns as they are;
-/// `None`: a subject without turns.
+/// The value of each subject, from its turns: `turns[subject][cycle]`. Where most cycles have a turn that is not positive, the medians of
+/// the turns as they are; `None`: a subject without turns.
 ///
 /// # Panics
 /// If subjects have different numbers of turns.
@@ -16,13 +17,14 @@ pub fn typical(turns: &[Vec<f64>]) -> Option<Vec<f64>> {
     let cycles = turns.first()?.len();
     assert!(turns.iter().all(|own| own.len() == cycles), "every subject has a turn in each cycle");
     let in_cycle = |cycle: usize| turns.iter().map(|own| own[cycle]).collect::<Vec<f64>>();
-    let means: Option<Vec<f64>> =
-        (0..cycles).map(|cycle| geometric_mean(&in_cycle(cycle))).collect();
-    let Some(means) = means else { return turns.iter().map(|own| median(own)).collect() };
-    let level = median(&means)?;
+    let means: Vec<(usize, f64)> =
+        (0..cycles).filter_map(|cycle| Some((cycle, geometric_mean(&in_cycle(cycle))?))).collect();
+    if means.len() * 2 <= cycles {
+        return turns.iter().map(|own| median(own)).collect();
+    }
+    let level = median(&means.iter().map(|(_, mean)| *mean).collect::<Vec<f64>>())?;
     let of_subject = |own: &Vec<f64>| {
-        let quotients: Vec<f64> =
-            std::iter::zip(own, &means).map(|(turn, mean)| turn / mean).collect();
+        let quotients: Vec<f64> = means.iter().map(|(cycle, mean)| own[*cycle] / mean).collect();
         Some(level * median(&quotients)?)
     };
     turns.iter().map(of_subject).collect()
@@ -48,6 +50,12 @@ mod tests {
         let mut disturbed = vec![3.0; 9];
         disturbed[4] = 300.0;
         let values = typical(&[calm, disturbed]).unwrap();
+        assert!((values[1] / values[0] - 1.5).abs() < 1e-12, "{values:?}");
+    }
+
+    #[test]
+    fn a_cycle_with_a_turn_without_a_response_is_left_out() {
+        let values = typical(&[vec![2.0, 0.0, 2.0, 8.0], vec![3.0, 3.0, 3.0, 12.0]]).unwrap();
         assert!((values[1] / values[0] - 1.5).abs() < 1e-12, "{values:?}");
     }
 

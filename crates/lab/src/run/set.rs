@@ -3,7 +3,7 @@
 
 use super::cell::{Around, Ground, Measurement, One, StartedServer, urls};
 use super::{RunOptions, Session};
-use crate::analysis::summary::variation;
+use crate::analysis::summary::{deviation, mean};
 use crate::analysis::turns::typical;
 use crate::drive::{Driven, HttpLoad, LoadDriver, Moment, Target, TurnedLoad, Warm};
 use crate::failure::Failure;
@@ -93,12 +93,7 @@ impl ServedGround<'_> {
 fn take_turns(members: &mut [Result<Member<'_>, Failure>]) {
     let cycles = members.iter().flatten().map(|member| member.load.turns()).max().unwrap_or(0);
     for cycle in 0..cycles {
-        // There and back, so that what one leaves to the next in the processor's caches meets all alike.
-        let mut order: Vec<usize> = (0..members.len()).collect();
-        if cycle % 2 == 1 {
-            order.reverse();
-        }
-        for number in order {
+        for number in order(members.len(), cycle) {
             if let Ok(member) = &mut members[number]
                 && let Err(failure) = member.turn()
             {
@@ -106,6 +101,17 @@ fn take_turns(members: &mut [Result<Member<'_>, Failure>]) {
             }
         }
     }
+}
+
+/// Who has the turns of a cycle, one after the other: there and back, and each time from the next on, so that what one leaves to
+/// another in the processor's caches meets all alike.
+fn order(members: usize, cycle: u32) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..members).collect();
+    order.rotate_left((cycle / 2) as usize % members.max(1));
+    if cycle % 2 == 1 {
+        order.reverse();
+    }
+    order
 }
 
 impl<'o> Member<'o> {
@@ -119,7 +125,7 @@ impl<'o> Member<'o> {
         let turn = phases.turn.filter(|turn| !turn.is_zero());
         let turn = turn.ok_or_else(|| Failure::failed("a turn has no length"))?;
         // The generator knows a single turn as a window in one piece.
-        let turns = (phases.at_least.as_secs_f64() / turn.as_secs_f64()).ceil().max(2.0) as u32;
+        let turns = phases.at_least.as_nanos().div_ceil(turn.as_nanos()).max(2) as u32;
         let target = Target { scene: one.scene, urls, is_cold: false };
         // Those of the machine's idle time and disks cannot tell the servers of a set apart.
         let mut instruments = one.common_instruments();
@@ -212,7 +218,9 @@ fn in_step(
         scale(&["response-rate", "throughput"], rate, responses / seconds);
         scale(&["cpu-percent", "busy-percent"], share, cpu_s / seconds);
         let rates: Vec<f64> = turns.iter().map(|turn| turn.responses / turn.seconds).collect();
-        measurement.values.insert("rate-variation".to_owned(), 100.0 * variation(&rates));
+        measurement
+            .values
+            .insert("rate-variation".to_owned(), 100.0 * deviation(&rates) / mean(&rates));
         measurement.artefacts["turns"] = serde_json::json!({
             "responses": turns.iter().map(|turn| turn.responses).collect::<Vec<_>>(),
             "seconds": turns.iter().map(|turn| turn.seconds).collect::<Vec<_>>(),
@@ -221,4 +229,27 @@ fn in_step(
         Ok(measurement)
     };
     measured.into_iter().map(put).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::order;
+
+    #[test]
+    fn each_has_every_turn_of_a_cycle_equally_often() {
+        assert_eq!(
+            (0..4).map(|cycle| order(2, cycle)).collect::<Vec<_>>(),
+            [[0, 1], [1, 0], [1, 0], [0, 1]]
+        );
+        for members in 1..6 {
+            let cycles: Vec<Vec<usize>> =
+                (0..2 * members as u32).map(|cycle| order(members, cycle)).collect();
+            for (turn, member) in
+                (0..members).flat_map(|turn| (0..members).map(move |it| (turn, it)))
+            {
+                let times = cycles.iter().filter(|order| order[turn] == member).count();
+                assert_eq!(times, 2, "member {member} of {members}, turn {turn}");
+            }
+        }
+    }
 }

@@ -343,6 +343,14 @@ impl<'a> Check<'a> {
                            and without [background]";
             self.fault(&turn.key, message.to_owned());
         }
+        let measure = self.root.get("phases").and_then(|phases| phases.get("measure"));
+        for key in ["events", "at_most"] {
+            if let Some(entry) = measure.and_then(|measure| measure.entry(key)) {
+                let message =
+                    format!("with 'turn', windows have the length 'at_least', without '{key}'");
+                self.fault(&entry.key, message);
+            }
+        }
     }
 
     /// Checks that the kinds of load and subjects fit together.

@@ -1,6 +1,6 @@
 //! An answer as a sentence: the best candidate with its value, what the others cost, and what is open.
 
-use super::{AnswerKind, AnswerRule, Candidate, CandidateStanding, Finding};
+use super::{AnswerKind, AnswerRule, Candidate, CandidateStanding, Finding, MARGIN};
 use crate::analysis::{FEWEST_ROUNDS, Interval};
 use crate::report::model::words::{counted, list, lower, number, quantity, range, ratio, sign};
 use crate::spec::metric::Better;
@@ -88,40 +88,37 @@ fn unbeaten(finding: &Finding, rule: &AnswerRule, better: Better, order: &[Strin
     };
     let place = |candidate: &&Candidate| order.iter().position(|name| *name == candidate.name);
     let left: Vec<&Candidate> = finding.candidates.iter().filter(is_unbeaten).collect();
-    let (Some(reference), Some(simplest)) =
-        (finding.candidates.first(), left.iter().copied().min_by_key(place))
-    else {
-        return String::new();
-    };
+    let Some(simplest) = left.iter().copied().min_by_key(place) else { return String::new() };
     let what = what(rule);
     let head = format!("Take {what}{}: {}.", simplest.name, figure(finding, simplest));
     let others: Vec<&Candidate> =
         left.iter().copied().filter(|one| one.name != simplest.name).collect();
-    // How much better than the simplest the best of the others may be, at most.
-    let gain = match simplest.ratio {
-        None => {
-            let ratios = others.iter().filter_map(|one| one.ratio);
-            match better {
-                Better::Higher => ratios.map(|it| it.high - 1.0).fold(0.0, f64::max),
-                Better::Lower => ratios.map(|it| 1.0 - it.low).fold(0.0, f64::max),
-            }
-        }
-        Some(ratio) => match better {
-            Better::Higher => 1.0 / ratio.low - 1.0,
-            Better::Lower => 1.0 - 1.0 / ratio.high,
-        },
+    // Another one ÷ the simplest, at most: both are known beside the reference, which is 1 beside itself.
+    let (low, high) = (
+        |one: &Candidate| one.ratio.map_or(1.0, |it| it.low),
+        |one: &Candidate| one.ratio.map_or(1.0, |it| it.high),
+    );
+    let gain_of = |one: &Candidate| match better {
+        Better::Higher => high(one) / low(simplest) - 1.0,
+        Better::Lower => 1.0 - low(one) / high(simplest),
     };
-    let ahead = match simplest.name == reference.name {
-        true => list(&names(&others)),
-        false => reference.name.clone(),
-    };
+    let may_gain: Vec<&Candidate> =
+        others.iter().copied().filter(|one| gain_of(one) > 0.0).collect();
+    let gain = may_gain.iter().map(|one| gain_of(one)).fold(0.0, f64::max);
+    let ahead = list(&names(&may_gain));
     let is_bound = others.iter().chain([&simplest]).any(|one| one.is_limited);
     let word = if better == Better::Higher { "more" } else { "less" };
     let may_have = match gain.is_finite() && !is_bound {
-        true => format!("{what}{ahead} may have up to {} % {word}", number(100.0 * gain)),
-        false => format!("how far {what}{ahead} goes is not known"),
+        true if may_gain.is_empty() => String::new(),
+        true => format!("; {what}{ahead} may have up to {} % {word}", number(100.0 * gain)),
+        false => format!("; how far {what}{ahead} goes is not known"),
     };
-    format!("{head} None was shown to beat it; {may_have}.")
+    // What is equal may be worse beyond doubt, by less than the margin.
+    let beaten = match simplest.standing {
+        CandidateStanding::Equal => format!("beat it by {} %", number(100.0 * (MARGIN - 1.0))),
+        _ => "beat it".to_owned(),
+    };
+    format!("{head} None was shown to {beaten}{may_have}.")
 }
 
 /// Who is ahead in few rounds, and of whom that is not shown.
