@@ -35,19 +35,37 @@ fn the_configuration_of_the_service_serves() {
     assert!(Path::new(&at("log/access.log")).exists());
 }
 
+/// The values of a setting of the service, one for each line that has it.
+fn setting(name: &str) -> Vec<String> {
+    let unit = deployed("drover.service");
+    let lines = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    lines.map(str::to_owned).collect()
+}
+
 /// RestrictSUIDSGID, which DynamicUser implies, takes openat2(2) away: no file could be opened.
 #[test]
 fn the_unit_leaves_what_serving_needs_and_names_a_user_that_there_is() {
-    let unit = deployed("drover.service");
-    let setting = |name: &str| {
-        let lines = unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        lines.map(str::to_owned).collect::<Vec<_>>()
-    };
     assert!(setting("DynamicUser").is_empty() && setting("RestrictSUIDSGID").is_empty());
     let [user] = &setting("User")[..] else { panic!("one user") };
     assert!(deployed("drover.conf").lines().any(|line| line.starts_with(&format!("u {user} "))));
     // The program of ExecReload is there on every system.
     assert!(setting("ExecReload").iter().all(|line| line.starts_with("/bin/sh ")));
+}
+
+/// The sandbox of the workers is made by these calls, which not every version of systemd has in `@system-service`.
+#[test]
+fn the_unit_allows_the_calls_that_make_the_sandbox() {
+    let filters = setting("SystemCallFilter");
+    for needed in
+        ["seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
+    {
+        let names = |filter: &String| filter.split(' ').any(|name| name == needed);
+        assert!(filters.iter().any(names), "{needed}: {filters:?}");
+        let takes_away = |filter: &&String| filter.starts_with('~');
+        for filter in filters.iter().filter(takes_away) {
+            assert!(!filter[1..].split(' ').any(|name| name == needed), "{filter}");
+        }
+    }
 }
 
 #[test]
