@@ -44,7 +44,8 @@ fn is_weak(tag: &str) -> bool {
 
 #[test]
 fn equal_files_have_equal_tags_on_two_servers() {
-    for flags in [&[][..], &["--cache", "off"], &["--etag", "mtime"]] {
+    let content = ["--etag", "content"];
+    for flags in [&[][..], &["--cache", "off"], &content, &["--etag", "mtime"]] {
         let tags = [(); 2].map(|()| {
             let site = Site::new();
             let server = Server::on(&site, flags);
@@ -109,6 +110,23 @@ fn the_tag_of_a_long_file_is_strong_once_its_time_is_over() {
     // Its mode is changed, or its time set back: other bytes could have come too.
     File::open(site.path().join("a")).unwrap().set_modified(epoch()).unwrap();
     assert!(is_weak(&tag(&client.get("/a").is(200))));
+}
+
+/// Time and length tell nothing; the bytes do, strongly, to a server that never saw those before.
+#[test]
+fn tags_of_content_differ_across_a_restart_where_time_and_length_do_not() {
+    let site = Site::new();
+    for flags in [&[][..], &["--etag", "content"]] {
+        let [one, other, again] = [b'1', b'2', b'1'].map(|byte| {
+            deploy(&site, "a", byte, LENGTHS[0]);
+            let response = Server::on(&site, flags).get("/a").is(200);
+            assert!(response.body == vec![byte; LENGTHS[0]]);
+            (tag(&response), response.field("Last-Modified").unwrap().to_owned())
+        });
+        assert_eq!(one.1, other.1, "{flags:?}");
+        assert!(one.0 != other.0 && ![&one, &other].iter().any(|it| is_weak(&it.0)), "{flags:?}");
+        assert_eq!(one, again, "{flags:?}");
+    }
 }
 
 #[test]
