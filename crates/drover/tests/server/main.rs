@@ -28,6 +28,7 @@ mod harness;
 mod hijacked;
 mod hosts;
 mod hung_mounts;
+mod idle;
 mod limits;
 mod listings;
 mod logging;
