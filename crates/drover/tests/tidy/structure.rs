@@ -44,6 +44,28 @@ fn crates_depend_only_downwards() {
     }
 }
 
+/// Names of packages are shared with everybody else's. The program's own package has the name itself.
+#[test]
+fn packages_and_libraries_bear_the_name_of_the_project() {
+    let manifest = |folder: &str| -> toml::Table {
+        let path = root().join(folder).join("Cargo.toml");
+        fs::read_to_string(&path).unwrap().parse().unwrap()
+    };
+    let workspace = manifest("");
+    let members = workspace["workspace"]["members"].as_array().unwrap();
+    let members: Vec<&str> = members.iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(members.contains(&"crates/drover"), "{members:?}");
+    for folder in members.into_iter().chain(["fuzz"]) {
+        let manifest = manifest(folder);
+        let package = manifest["package"]["name"].as_str().unwrap();
+        assert!(package == "drover" || package.starts_with("drover-"), "{folder}: {package}");
+        // A library without a name has that of its package.
+        let library = manifest.get("lib").and_then(|it| it.get("name"));
+        let expected = package.replace('-', "_");
+        assert!(library.is_none_or(|it| it.as_str() == Some(&expected)), "{folder}: {library:?}");
+    }
+}
+
 /// The picture names each crate once, and under it what it uses: `mech → sys`.
 #[test]
 fn the_picture_of_the_crates_is_true() {
