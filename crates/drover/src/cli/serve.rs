@@ -563,6 +563,9 @@ fn file_options(args: &Args, memory: &ServerMemory) -> anyhow::Result<fileio::Fi
     })
 }
 
+const NO_OPENAT2: &str = "openat2(2) is missing: Drover needs Linux 5.11, and a filter of system calls that allows it; systemd's \
+     RestrictSUIDSGID=, which DynamicUser= implies, forbids it: use User= without it";
+
 fn open_root(
     called: &str,
     directory: &Path,
@@ -579,13 +582,15 @@ fn open_root(
         Some(of_supervisor) => of_supervisor.and_then(|it| Root::of(directory.to_owned(), it)),
         None => Root::open(directory),
     };
-    let root = root.map_err(|error| refused(&error))?.with_symlinks(symlinks);
-    // Opening the root shows whether the kernel has openat2(2). An error now is better than one at each request.
+    // Opening the root, or something beneath it, shows whether the kernel has openat2(2). An error now is better than one at each
+    // request.
+    let lacks_call = |error: &io::Error| error.kind() == io::ErrorKind::Unsupported;
+    let root = match root {
+        Err(error) if lacks_call(&error) => return Err(error).context(NO_OPENAT2),
+        root => root.map_err(|error| refused(&error))?.with_symlinks(symlinks),
+    };
     match root.open_file(b"") {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(error).context(
-            "openat2(2) is missing: Drover needs Linux 5.11, and a filter of system calls that allows it; systemd's \
-             RestrictSUIDSGID=, which DynamicUser= implies, forbids it: use User= without it",
-        ),
+        Err(error) if lacks_call(&error) => Err(error).context(NO_OPENAT2),
         _ => Ok(root),
     }
 }

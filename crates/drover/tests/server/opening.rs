@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead, Read};
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use drover_mech::fileio;
+use drover_sys::process;
+use nix::libc;
 
 use crate::cache::until;
 use crate::disk::Disk;
@@ -121,6 +123,44 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
         // Each of four names once, though three clients have waited for two of them.
         let opened = figure(&stopped, "files opened by other threads");
         assert_eq!(opened, 4, "{mechanism}: {stopped}");
+    }
+}
+
+/// Runs a command that may not call openat2(2), as a unit with RestrictSUIDSGID= has it. A process has the filter of the thread
+/// that starts it.
+fn run_without_openat2(mut command: Command) -> std::io::Result<Output> {
+    let op = |code: u32, jf, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let program = [
+        // The number of the call is the first field of seccomp_data.
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_openat2 as u32),
+        op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        op(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let run = || {
+        process::forbid_new_privileges()?;
+        process::filter_system_calls(&program, false)?;
+        Ok(command.output().unwrap())
+    };
+    process::on_own_thread(run)?
+}
+
+#[test]
+fn a_server_that_may_not_call_openat2_names_the_remedy_before_it_listens() {
+    let site = Site::new();
+    site.file("a", "here");
+    let mut command = drover();
+    command.arg("serve").arg(site.path()).args(["--listen", "127.0.0.1:0", "--tuned", "off"]);
+    command.stderr(Stdio::piped());
+    let output = match run_without_openat2(command) {
+        Err(error) => return drover_testing::skip!("no filter of system calls: {error}"),
+        Ok(output) => output,
+    };
+    let log = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b""[..]), "{log}");
+    let [line] = log.lines().collect::<Vec<_>>()[..] else { panic!("one line: {log}") };
+    for part in ["openat2(2) is missing", "Linux 5.11", "filter", "RestrictSUIDSGID=", "User="] {
+        assert!(line.contains(part), "{part}: {line}");
     }
 }
 
