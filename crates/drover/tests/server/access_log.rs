@@ -1,6 +1,7 @@
 //! `--access-log`: a line for each response, on every mechanism.
 
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 
 use drover_mech::mechanisms::{self, Mechanism};
@@ -356,6 +357,19 @@ fn the_file_is_appended_to_and_a_bad_one_is_refused_at_the_start() {
     }
 }
 
+/// Waits until all workers have the new file of the log open, and not the old one. A worker has the new one as soon as it is
+/// told, and closes the old one when it writes there no more.
+#[track_caller]
+pub(crate) fn until_all_write(server: &Server, new: &Path, old: &Path) {
+    let has_changed = |process: u32| {
+        let Ok(open) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+        let open = open.flatten().filter_map(|it| fs::read_link(it.path()).ok());
+        let open: Vec<_> = open.collect();
+        open.iter().any(|it| it == new) && !open.iter().any(|it| it == old)
+    };
+    wait_until("all write to the new file", || server.children().into_iter().all(has_changed));
+}
+
 /// As logrotate(8) does it: the file is moved away, then the server gets SIGHUP.
 #[test]
 fn the_file_is_opened_anew_at_sighup_and_no_line_is_lost() {
@@ -373,16 +387,7 @@ fn the_file_is_opened_anew_at_sighup_and_no_line_is_lost() {
             ask(10);
             fs::rename(&log, at(&format!("old{round}"))).unwrap();
             signal("HUP", server.process());
-            // A worker has the new file as soon as it is told, and closes the old one when it writes there no more.
-            let has_changed = |process: u32| {
-                let open = fs::read_dir(format!("/proc/{process}/fd")).unwrap().flatten();
-                let open = open.filter_map(|it| fs::read_link(it.path()).ok());
-                let open: Vec<_> = open.collect();
-                open.contains(&at("log")) && !open.contains(&at(&format!("old{round}")))
-            };
-            wait_until("all write to the new file", || {
-                server.children().into_iter().all(has_changed)
-            });
+            until_all_write(&server, &at("log"), &at(&format!("old{round}")));
         }
         ask(10);
         server.terminate();

@@ -1,14 +1,20 @@
 //! `--user`: what a server of root is when it serves.
 
+use std::cell::Cell;
 use std::fs::{self, Permissions};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use tempfile::TempDir;
+
 use crate::accepting::on_every_pair;
-use crate::harness::{PATIENCE, Server, Site, drover, signal, usable_backends};
+use crate::access_log::until_all_write;
+use crate::harness::{PATIENCE, Server, Site, drover, once, signal, usable_backends};
 use crate::processes::until_replaced;
+use crate::reloading::Configured;
 use crate::sandbox::of_each_thread;
 
 /// Numbers that no machine gives to anybody.
@@ -62,7 +68,7 @@ fn root_becomes_the_user_for_good_with_all_threads_and_workers() {
     }
     let site = public();
     let folder = tempfile::tempdir().unwrap();
-    std::os::unix::fs::chown(folder.path(), Some(4_000_000), None).unwrap();
+    chown(folder.path(), Some(4_000_000), None).unwrap();
     for (flags, sandbox) in
         [(&[][..], &[][..]), (&["--processes"], &[]), (&["--processes"], &["--no-sandbox"])]
     {
@@ -90,7 +96,7 @@ fn root_becomes_the_user_for_good_with_all_threads_and_workers() {
         let lines = fs::read_to_string(&log).unwrap();
         assert!(lines.contains("GET /large"), "{lines}");
         // So that it can be opened again, whoever does that.
-        assert_eq!(std::os::unix::fs::MetadataExt::uid(&fs::metadata(&log).unwrap()), 4_000_000);
+        assert_eq!(fs::metadata(&log).unwrap().uid(), 4_000_000);
         fs::remove_file(&log).unwrap();
     }
 }
@@ -170,5 +176,133 @@ fn who_is_not_root_is_told_so_unless_nothing_changes() {
     if drover_sys::process::is_root() {
         let output = run(USER).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A folder that the user may write, as folders of logs often are.
+fn folder_of_user() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    chown(folder.path(), Some(4_000_000), Some(4_000_001)).unwrap();
+    folder
+}
+
+/// A `drover serve` of the user that writes a file.
+fn writing(site: &Site, flag: &str, file: &Path) -> Command {
+    let mut command = drover();
+    command.arg("serve").arg(site.path()).args(["--user", USER, "--listen", "127.0.0.1:0"]);
+    // What --record-events needs.
+    command.args(["--workers", "1", "--dispatch", "epoll"]).arg(flag).arg(file);
+    command.stderr(Stdio::piped());
+    command
+}
+
+/// The flags whose files are open as long as the server runs. `--counters` makes another file each time.
+const OPEN: [&str; 3] = ["--access-log", "--trace", "--record-events"];
+
+#[test]
+fn files_that_are_written_belong_to_the_user() {
+    if !is_root() {
+        return;
+    }
+    let (site, folder) = (public(), folder_of_user());
+    for flag in [&OPEN[..], &["--counters"]].concat() {
+        let file = folder.path().join(flag);
+        let mut server = Server::try_start(&mut writing(&site, flag, &file), 1).unwrap();
+        server.get("/small").is(200);
+        server.terminate();
+        assert!(server.exit_status().success(), "{flag}");
+        let found = fs::symlink_metadata(&file).unwrap();
+        assert!(found.is_file() && found.len() > 0, "{flag}");
+        assert_eq!((found.uid(), found.gid()), (4_000_000, 4_000_001), "{flag}");
+    }
+}
+
+/// Root may write to the file that the link leads to, and the user may not: the link is not followed with the rights of root.
+#[test]
+fn a_link_in_a_folder_of_the_user_has_root_write_nothing() {
+    if !is_root() {
+        return;
+    }
+    let (site, of_root) = (public(), Site::new());
+    fs::set_permissions(of_root.path(), Permissions::from_mode(0o755)).unwrap();
+    let precious = of_root.file("precious", "precious");
+    fs::set_permissions(&precious, Permissions::from_mode(0o600)).unwrap();
+    let is_untouched = || {
+        let found = fs::metadata(&precious).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o777), (0, 0o600));
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    };
+    for (owner, reason) in [(4_000_000, "symbolic link of user 4000000"), (0, "Permission denied")]
+    {
+        let folder = folder_of_user();
+        let link = |name: &str| {
+            let link = folder.path().join(name);
+            symlink(&precious, &link).unwrap();
+            lchown(&link, Some(owner), None).unwrap();
+            link
+        };
+        let file = link("file");
+        for flag in OPEN {
+            for check in [&[][..], &["--check"]] {
+                let mut command = writing(&site, flag, &file);
+                let told = Server::try_start(command.args(check), 1).err().unwrap();
+                assert!(told.contains(flag) && told.contains(reason), "{owner}: {told}");
+                is_untouched();
+            }
+        }
+        // Counters are written to a new file with the rights of the user, and that file takes the place of the link.
+        link("file.new");
+        let mut server = Server::try_start(&mut writing(&site, "--counters", &file), 1).unwrap();
+        server.terminate();
+        assert!(server.exit_status().success());
+        let found = fs::symlink_metadata(&file).unwrap();
+        assert!(found.is_file() && found.uid() == 4_000_000, "{found:?}");
+        is_untouched();
+    }
+}
+
+/// The user may write in the folder of the log, and cannot read that of the configuration.
+#[test]
+fn the_log_goes_on_when_root_reads_the_configuration_again() {
+    if !is_root() {
+        return;
+    }
+    let site = public();
+    for processes in [&[][..], &["--processes"]] {
+        let folder = folder_of_user();
+        let real = folder.path().canonicalize().unwrap();
+        let (log, old) = (real.join("log"), |round: usize| real.join(format!("old{round}")));
+        let flags = ["--user", USER, "--workers", "2", "--access-log", log.to_str().unwrap()];
+        let settings = |round| format!("header = ['* X-Round: {round}']\n");
+        let mut configured =
+            Configured::start(&site, &[&flags[..], processes].concat(), &settings(0));
+        // The last request of the test counts too.
+        let asked = Cell::new(1);
+        // Workers of before accept connections for a moment.
+        let ask = |server: &Server, round: usize| {
+            once("an answer of the new workers", || {
+                asked.set(asked.get() + 1);
+                let response = server.get(&format!("/small?{round}")).is(200);
+                (response.field("X-Round") == Some(&round.to_string())).then_some(())
+            });
+        };
+        ask(&configured.server, 0);
+        for round in 1..3 {
+            fs::rename(&log, old(round - 1)).unwrap();
+            configured.set(&settings(round));
+            ask(&configured.server, round);
+        }
+        fs::rename(&log, old(2)).unwrap();
+        let told = configured.reload(str::to_owned);
+        assert!(told.contains("is as it was"), "{told}");
+        until_all_write(&configured.server, &log, &old(2));
+        configured.server.get("/small?last").is(200);
+        configured.stops_in_good_order();
+        let files = [old(0), old(1), old(2), log];
+        files.iter().for_each(|it| assert_eq!(fs::metadata(it).unwrap().uid(), 4_000_000));
+        let texts = files.map(|it| fs::read_to_string(it).unwrap());
+        assert!(texts[3].contains("GET /small?last "), "{texts:?}");
+        let lines = texts.iter().map(|text| text.lines().count()).sum::<usize>();
+        assert_eq!(lines, asked.get(), "{texts:?}");
     }
 }
