@@ -98,6 +98,32 @@ fn a_kill_under_load_costs_no_more_than_what_was_under_way() {
     });
 }
 
+/// An abort is how Rust ends a program that gets no memory.
+#[test]
+fn a_worker_that_aborts_is_replaced_and_the_log_has_one_line_of_that() {
+    for (processes, count) in [(&[][..], 1), (&["--processes"], WORKERS)] {
+        let mut command = std::process::Command::new("sh");
+        // No core file is left behind.
+        command.args(["-c", "ulimit -c 0; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_drover")]);
+        command.args(["serve", "--response-size", "1", "--workers", "3"]).args(processes);
+        command.stderr(Stdio::piped());
+        let mut server = Server::start(command, 1);
+        let gone = server.children()[0];
+        signal("ABRT", gone);
+        until_replaced(&server, gone, count);
+        (0..10).for_each(|_| drop(server.get("/").is(200)));
+        server.terminate();
+        let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
+        assert!(server.exit_status().success(), "{log:?}");
+        let pid = format!("(pid {gone})");
+        let lines = log.iter().filter(|line| line.contains(&pid) || line.contains("SIGABRT"));
+        let [line] = lines.collect::<Vec<_>>()[..] else { panic!("{log:?}") };
+        for part in [&pid, "has ended", "SIGABRT", "memory", "starting another"] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+}
+
 /// Who was about to take the place of a dead one dies, too.
 #[test]
 fn workers_killed_all_at_once_are_replaced() {
