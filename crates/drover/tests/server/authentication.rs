@@ -245,6 +245,39 @@ fn wrong_passwords_keep_nobody_waiting_who_is_known() {
     });
 }
 
+/// A cache that several people share must not keep what only users may read.
+#[test]
+fn no_response_of_a_site_with_users_is_for_caches_that_are_shared() {
+    let (site, users) = (site(), Users::new(&[ANN]));
+    for rule in [
+        ["--cache-control", "/** immutable"],
+        ["--cache-control", "/** public, max-age=31536000, immutable"],
+    ] {
+        let server = Server::on(&site, &[&users.flags()[..], &rule].concat());
+        let mut client = server.connect();
+        let whole = client.ask("/200000", &[&ann()]).is(200);
+        let tag = format!("If-None-Match: {}", whole.field("ETag").unwrap());
+        for response in [
+            client.ask("/200000", &[&ann(), &tag]).is(304),
+            client.ask("/200000", &[&ann(), "Range: bytes=0-9"]).is(206),
+            client.head("/200000", &[&ann()]).is(200),
+            whole,
+        ] {
+            let expected = Some("private, max-age=31536000, immutable");
+            assert_eq!(response.field("Cache-Control"), expected, "{rule:?}");
+        }
+        for response in [client.ask("/none", &[&ann()]).is(404), is_refused(client.get("/200000"))]
+        {
+            let told = response.field("Cache-Control").unwrap_or_default();
+            assert!(!told.contains("public"), "{rule:?}: {:?}", response.lines);
+        }
+    }
+    // Without users, it is for all.
+    let server = Server::on(&site, &["--cache-control", "/** immutable"]);
+    let told = server.get("/200000").is(200);
+    assert_eq!(told.field("Cache-Control"), Some("public, max-age=31536000, immutable"));
+}
+
 /// Three requests of one turn: the third repeats the first, which is nobody's, behind one of a user.
 #[test]
 fn the_log_names_nobody_for_the_request_of_another_on_every_mechanism() {
