@@ -145,7 +145,7 @@ fn socket_of(kind: SocketType) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{MetadataExt, symlink};
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
     use super::*;
@@ -160,6 +160,24 @@ mod tests {
         assert!(error.to_string().contains("holds a lock on its folder"), "{error}");
         drop(held);
         own.listen(16, None).unwrap();
+    }
+
+    /// As somebody may put there who may write to the folder, between bind(2) and chmod(2).
+    #[test]
+    fn what_has_taken_the_place_of_the_socket_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = UnixListener { path: folder.path().join("socket"), mode: 0o666 };
+        let target = folder.path().join("target");
+        let _socket = UnixDatagram::bind(folder.path().join("other")).unwrap();
+        fs::write(folder.path().join("file"), "").unwrap();
+        for name in ["file", "other"] {
+            fs::rename(folder.path().join(name), &target).unwrap();
+            fs::set_permissions(&target, Permissions::from_mode(0o600)).unwrap();
+            symlink(&target, &own.path).unwrap();
+            assert_eq!(own.set_mode().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(fs::metadata(&target).unwrap().mode() & 0o777, 0o600, "{name}");
+            fs::remove_file(&own.path).unwrap();
+        }
     }
 
     #[test]

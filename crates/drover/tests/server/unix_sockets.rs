@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -139,6 +139,53 @@ fn the_file_has_its_mode_and_one_of_a_server_that_is_gone_is_replaced() {
         let _next = folder.serve(&site, &[]);
         is_served(&folder.socket());
     }
+}
+
+/// The umask takes bits from the file that bind(2) makes.
+#[test]
+fn the_mode_of_the_file_does_not_depend_on_the_umask() {
+    let site = site();
+    for umask in ["0027", "0777"] {
+        for (option, mode) in
+            [("", 0o660), (",mode=0600", 0o600), (",mode=0666", 0o666), (",mode=0622", 0o622)]
+        {
+            let folder = Folder::new();
+            let mut command = Command::new("sh");
+            command.stderr(Stdio::null()).args(["-c", "umask \"$0\"; exec \"$@\"", umask]);
+            command.args([env!("CARGO_BIN_EXE_drover"), "serve"]).arg(site.path());
+            command.args(["-p", "127.0.0.1:0", "-p", &(folder.listen() + option)]);
+            let _server = Server::start_as_it_is(command, 1);
+            let found = fs::metadata(folder.socket()).unwrap().mode() & 0o7777;
+            assert_eq!(found, mode, "{umask}: {found:o} {mode:o}");
+            is_served(&folder.socket());
+        }
+    }
+}
+
+/// Neither to a file, nor to a socket that a server has left behind, nor to nothing.
+#[test]
+fn a_link_at_the_path_is_not_followed() {
+    let (site, folder) = (site(), Folder::new());
+    let at = |name: &str| folder.0.path().join(name);
+    fs::write(at("file"), "keep").unwrap();
+    drop(UnixListener::bind(at("stale")).unwrap());
+    let mode = |name: &str| fs::metadata(at(name)).unwrap().mode();
+    for name in ["file", "stale"] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let before = ["file", "stale"].map(mode);
+    for target in ["file", "stale", "nothing"] {
+        symlink(target, folder.socket()).unwrap();
+        for check in [&[][..], &["--check"]] {
+            let mut command = folder.command(&site, &[&["--workers", "1"], check].concat());
+            let told = Server::try_start(command.stderr(Stdio::piped()), 1).err().unwrap();
+            assert!(told.contains("no socket") && told.contains(&folder.listen()), "{told}");
+        }
+        assert_eq!(fs::read_link(folder.socket()).unwrap(), Path::new(target));
+        fs::remove_file(folder.socket()).unwrap();
+    }
+    assert_eq!(["file", "stale"].map(mode), before);
+    assert!(!at("nothing").exists());
 }
 
 #[test]
