@@ -1,9 +1,14 @@
 //! Configuration files: what they set, who wins, their faults, and that workers never look at them.
 
 use std::fs;
+use std::io::Read;
+use std::path::Path;
 use std::process::{Output, Stdio};
 
-use crate::harness::{Server, Site, drover, once, signal};
+use rustix::fs::{CWD, FileType, Mode};
+
+use crate::harness::{Server, Site, drover, has_let_go, once, signal, wait_until};
+use crate::reloading::Configured;
 
 /// A site below a folder that has a configuration file beside it.
 struct Folder(Site);
@@ -234,6 +239,55 @@ fn a_file_that_cannot_be_read_is_named() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr.contains("drover.toml:1:1: cannot be read: No such file"), "{stderr}");
+}
+
+/// A pipe that somebody has open for writing, so that whoever reads it waits for more.
+fn pipe_in_place_of(file: &Path) -> fs::File {
+    let _none = fs::remove_file(file);
+    rustix::fs::mknodat(CWD, file, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    // Open for both, this does not wait for a reader.
+    fs::OpenOptions::new().read(true).write(true).open(file).unwrap()
+}
+
+#[test]
+fn a_pipe_is_no_configuration_and_nobody_waits_for_it() {
+    let folder = Folder::new();
+    let file = folder.0.path().join("drover.toml");
+    let _pipe = pipe_in_place_of(&file);
+    for check in [&[][..], &["--check"]] {
+        let mut command = drover();
+        command.args(["serve", "--config"]).arg(&file).args(check).stderr(Stdio::piped());
+        let mut server = Server::start_as_it_is(command, 0);
+        wait_until("it ends", || has_let_go(server.process()));
+        assert_eq!(server.exit_status().code(), Some(2));
+        let mut told = String::new();
+        server.stderr().read_to_string(&mut told).unwrap();
+        assert!(told.contains("drover.toml:1:1: cannot be read: it is a pipe"), "{told}");
+        assert!(told.contains("name a file"), "{told}");
+    }
+}
+
+#[test]
+fn a_pipe_in_place_of_the_configuration_is_refused_at_a_reload() {
+    for processes in [&[][..], &["--processes"]] {
+        let site = Site::new();
+        site.file("a", "visible");
+        let mut configured = Configured::start(&site, processes, "workers = 1\n");
+        let file = configured.folder.path().join("drover.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let pipe = pipe_in_place_of(&file);
+        for _ in 0..2 {
+            let told = configured.hang_up();
+            assert!(told.contains("cannot reload: ") && told.contains("it is a pipe"), "{told}");
+            assert_eq!(configured.server.get("/a").is(200).text(), "visible");
+        }
+        drop(pipe);
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, text + "hidden = true\n").unwrap();
+        let told = configured.hang_up();
+        assert!(told.contains("reloaded: "), "{told}");
+        configured.stops_in_good_order();
+    }
 }
 
 fn children(server: &Server, but: Option<u32>) -> Vec<u32> {

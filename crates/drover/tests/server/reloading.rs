@@ -54,6 +54,12 @@ impl Configured {
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&new, change(&text)).unwrap();
         fs::rename(&new, &file).unwrap();
+        self.hang_up()
+    }
+
+    /// Sends SIGHUP, and returns what the log says to it.
+    #[track_caller]
+    pub(crate) fn hang_up(&mut self) -> String {
         signal("HUP", self.server.process());
         let mut told = String::new();
         while !["reloaded: ", "cannot reload: ", "is as it was"].iter().any(|it| told.contains(it))
