@@ -6,9 +6,10 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use tracing::{error, info};
 
 use crate::auth::Auth;
@@ -54,8 +55,14 @@ impl Reloader {
         Reloader { read: Box::new(read), in_force: (arguments, users), users_read: Vec::new() }
     }
 
-    /// The configuration to go on with, if it is another one and the server can get it.
+    /// The configuration to go on with, if it is another one and the server can get it. A panic is an error too: a defect in
+    /// reading a configuration must not end the server that another one has started.
     pub(crate) fn read(&mut self, fixed: &FixedSettings) -> anyhow::Result<Option<NextConfig>> {
+        let read = AssertUnwindSafe(|| self.read_it(fixed));
+        catch_unwind(read).unwrap_or_else(|_| Err(anyhow!("reading it panicked: a defect")))
+    }
+
+    fn read_it(&mut self, fixed: &FixedSettings) -> anyhow::Result<Option<NextConfig>> {
         let next = (self.read)()?;
         self.users_read = next.config.users().cloned().collect();
         if (&next.arguments, &self.users_read) == (&self.in_force.0, &self.in_force.1) {
@@ -145,5 +152,47 @@ impl FixedSettings {
             );
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::ContentSource;
+
+    /// The server goes on as before, and the next configuration counts.
+    #[test]
+    fn a_panic_in_reading_the_configuration_is_a_refusal() {
+        let config = || {
+            let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
+            Config::new(ContentSource::Fixed(1), mechanism)
+        };
+        let next = move |argument: &str| NextConfig {
+            config: config(),
+            arguments: vec![argument.into()],
+            described: String::new(),
+            status: String::new(),
+        };
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&reads);
+        let read = move || match counts.fetch_add(1, Ordering::Relaxed) {
+            0 | 2 => panic!("a test of panics"),
+            1 => Ok(next("after")),
+            _ => Ok(next("before")),
+        };
+        let mut reloader = Reloader::new(vec!["before".into()], Vec::new(), read);
+        let fixed = FixedSettings::of(&config());
+        let panics = |reloader: &mut Reloader| {
+            let told = reloader.read(&fixed).unwrap_err().to_string();
+            assert!(told.contains("panicked"), "{told}");
+        };
+        panics(&mut reloader);
+        assert_eq!(reloader.read(&fixed).unwrap().unwrap().arguments, ["after"]);
+        panics(&mut reloader);
+        // What is in force is as it was, since nobody took the other one.
+        assert!(reloader.read(&fixed).unwrap().is_none());
+        assert_eq!(reads.load(Ordering::Relaxed), 4);
     }
 }

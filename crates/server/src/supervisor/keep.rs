@@ -10,13 +10,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use drover_mech::accept::{self, Acceptor, Among};
 use drover_sys::process::give_back_memory;
 use drover_sys::socket::Address;
@@ -463,11 +462,7 @@ impl Supervisor {
         tell_reopening(has_log > 0, self.reloader.is_some());
         let Some(mut reloader) = self.reloader.take() else { return };
         self.manager.iter().for_each(ServiceManager::is_reloading);
-        // A fault in reading a configuration must not end the server that another one has started.
-        let read = AssertUnwindSafe(|| reloader.read(&self.fixed));
-        let read =
-            catch_unwind(read).unwrap_or_else(|_| Err(anyhow!("reading it panicked: a defect")));
-        let outcome = read.and_then(|next| {
+        let outcome = reloader.read(&self.fixed).and_then(|next| {
             let Some(NextConfig { config, arguments, described, status }) = next else {
                 return Ok(None);
             };
