@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::harness::{Server, Site};
+use crate::reloading::Configured;
 
 /// The flags that name files of the server, but for `--config`, which has more to say.
 const FLAGS: [&str; 5] = ["--access-log", "--counters", "--trace", "--record-events", "--auth"];
@@ -86,4 +87,38 @@ fn files_of_the_server_beside_its_roots_are_fine() {
     command.args(["serve", "--config", &at("drover.toml"), "--auth", &at("users")]);
     command.args(["--access-log", &at("www.log"), "--counters", "/dev/null"]);
     Server::start(command, 1).get("/").is(401);
+}
+
+/// A site with a file of the server's beneath it, and what its configuration may change to.
+#[test]
+fn a_reload_serves_no_file_of_the_server_either() {
+    let site = Site::new();
+    site.file("a", "hello");
+    let users = site.file("folder/users", USERS);
+    let log = site.path().join("log");
+    let logs = tempfile::tempdir().unwrap();
+    let host = |root: &Path| format!("[[host]]\nname = 'a.test'\nroot = '{}'\n", root.display());
+    for processes in [&[][..], &["--processes"]] {
+        let mut configured = Configured::start(&site, processes, "workers = 1\n");
+        let outside = format!("access-log = '{}'\n", logs.path().join("log").display());
+        for (flag, settings) in [
+            ("--access-log", format!("access-log = '{}'\n", log.display())),
+            ("--access-log", outside.clone() + &host(logs.path())),
+            ("--counters", format!("counters = '{}'\n", log.display())),
+            ("--auth", format!("auth = '{}'\n", users.display())),
+            ("--config", host(configured.folder.path())),
+        ] {
+            let told = configured.reload(|text| text.to_owned() + &settings);
+            for part in ["cannot reload: ", flag, "is served; move it", "serving as before"] {
+                assert!(told.contains(part), "{settings}: {told}");
+            }
+            assert_eq!(configured.server.get("/a").is(200).text(), "hello");
+            configured.server.get("/log").is(404);
+            assert!(!log.exists(), "{settings}");
+            let told = configured.reload(|text| text.replace(&settings, ""));
+            assert!(told.contains("is as it was"), "{told}");
+        }
+        configured.set(&outside);
+        configured.stops_in_good_order();
+    }
 }
