@@ -306,3 +306,33 @@ fn the_log_goes_on_when_root_reads_the_configuration_again() {
         assert_eq!(lines, asked.get(), "{texts:?}");
     }
 }
+
+/// The user puts a link in the place of the log, and waits for the next SIGHUP.
+#[test]
+fn a_link_in_place_of_the_log_is_not_followed_at_a_reload_either() {
+    if !is_root() {
+        return;
+    }
+    let (site, of_root, folder) = (public(), Site::new(), folder_of_user());
+    fs::set_permissions(of_root.path(), Permissions::from_mode(0o755)).unwrap();
+    // The user may write to it, and root says where the log is.
+    let precious = of_root.file("precious", "precious\n");
+    fs::set_permissions(&precious, Permissions::from_mode(0o666)).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let log = at("log");
+    let flags = ["--user", USER, "--access-log", log.to_str().unwrap()];
+    let mut configured = Configured::start(&site, &flags, "header = ['* X-Round: 0']\n");
+    configured.server.get("/small").is(200);
+    fs::rename(&log, at("old")).unwrap();
+    symlink(&precious, &log).unwrap();
+    lchown(&log, Some(4_000_000), None).unwrap();
+    let told = configured.reload(|text| text.replace("Round: 0", "Round: 1"));
+    for part in ["still writing to the old file", "cannot reload: ", "link of user 4000000"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let answer = configured.server.get("/small").is(200);
+    assert_eq!(answer.field("X-Round"), Some("0"));
+    configured.stops_in_good_order();
+    assert_eq!(fs::read_to_string(at("old")).unwrap().lines().count(), 2);
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious\n");
+}
