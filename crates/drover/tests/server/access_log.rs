@@ -1,15 +1,18 @@
 //! `--access-log`: a line for each response, on every mechanism.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
 use drover_mech::mechanisms::{self, Mechanism};
 use serde_json::Value;
 
+use crate::config::pipe_in_place_of;
 use crate::harness::{
     Server, Site, drover, on_every_mechanism, request, signal, usable_backends, wait_until,
 };
+use crate::reloading::Configured;
 
 /// What the log has when the server has ended.
 fn logged(site: &Site, flags: &[&str], ask: impl FnOnce(&Server)) -> String {
@@ -354,6 +357,37 @@ fn the_file_is_appended_to_and_a_bad_one_is_refused_at_the_start() {
         let output = command.arg(site.path()).stderr(Stdio::piped()).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && told.contains("--access-log /nowhere/log"), "{told}");
+    }
+}
+
+/// Opening a pipe for writing waits for a reader, and here there never is one.
+#[test]
+fn a_pipe_in_place_of_the_log_does_not_keep_the_server_waiting_at_sighup() {
+    let site = Site::new();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut configured = Configured::start(&site, &["--access-log", log.to_str().unwrap()], "");
+    configured.server.get("/1").is(404);
+    fs::rename(&log, folder.path().join("old")).unwrap();
+    drop(pipe_in_place_of(&log));
+    let told = configured.reload(|text| text.to_owned() + "hidden = true\n");
+    for part in ["still writing to the old file", "cannot reload: --access-log"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    configured.server.get("/2").is(404);
+    // One that somebody reads is as good as a file.
+    let mut pipe = pipe_in_place_of(&log);
+    let told = configured.reload(str::to_owned);
+    assert!(told.contains("reloaded: "), "{told}");
+    configured.server.get("/3").is(404);
+    configured.stops_in_good_order();
+    let mut text = fs::read(folder.path().join("old")).unwrap();
+    rustix::io::ioctl_fionbio(&pipe, true).unwrap();
+    // It ends by an error, since this is a writer too.
+    pipe.read_to_end(&mut text).unwrap_err();
+    let text = String::from_utf8(text).unwrap();
+    for number in 1..=3 {
+        assert!(text.contains(&format!("\"GET /{number} ")), "{text}");
     }
 }
 
