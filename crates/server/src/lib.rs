@@ -92,7 +92,7 @@ pub use config::{Config, ContentSource, HostSite, Listen, STAT_THREADS, SiteSett
 pub use hosts::HostPattern;
 pub use lookup::listings::Listings;
 pub use lookup::revalidate::{Revalidate, RootWatch};
-pub use private_files::refuse_served;
+pub use private_files::{read_again, refuse_served};
 pub use proxies::Proxies;
 pub use proxies::forwarded::ForwardedField;
 pub use proxies::trusted::TrustedProxies;

@@ -1,10 +1,25 @@
 //! Files that clients must not read, though the server has them: its settings, users, logs and measurements. A server does
 //! not start when one of them lies beneath a directory that is served.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use drover_usage::UsageError;
+
+/// What a file of settings or users holds. A FIFO is refused: it could be read once, and whoever reads it again at a reload waits
+/// for ever.
+///
+/// # Errors
+/// What the kernel says, or that it is a FIFO.
+pub fn read_again(path: &Path) -> io::Result<String> {
+    if fs::metadata(path)?.file_type().is_fifo() {
+        return Err(io::Error::other("it is a pipe, which cannot be read again; name a file"));
+    }
+    fs::read_to_string(path)
+}
 
 /// Refuses a file that `flag` names if it lies beneath one of the `roots`, or would when it is made. Links in either path are
 /// followed. What is no regular file is never served.

@@ -11,9 +11,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tempfile::TempDir;
 
+use crate::config::pipe_in_place_of;
 use crate::harness::{
-    Client, PATIENCE, Response, Server, Site, drover, on_every_mechanism, request, signal,
-    usable_backends,
+    Client, PATIENCE, Response, Server, Site, drover, has_let_go, on_every_mechanism, request,
+    signal, usable_backends, wait_until,
 };
 
 /// Of "open sesame", as crypt(3) makes it.
@@ -424,6 +425,34 @@ fn what_cannot_be_a_file_of_users_is_told_with_what_can() {
     assert!(told.contains("line 2, user \"bob\"") && told.contains("htpasswd -B"), "{told}");
     assert!(!told.contains("plain"), "{told}");
     assert!(fault(&["--auth", "/nowhere/users"]).contains("/nowhere/users: cannot be read"));
+}
+
+/// Whoever reads a pipe waits for its writer.
+#[test]
+fn a_pipe_is_no_file_of_users_at_a_start_or_a_reload() {
+    let (site, users) = (site(), Users::new(&[ANN]));
+    let command = || {
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(users.flags());
+        command.args(["--listen", "127.0.0.1:0", "--workers", "1"]).stderr(Stdio::piped());
+        command
+    };
+    let mut server = Server::start_as_it_is(command(), 1);
+    let mut log = server.stderr();
+    let mut told = String::new();
+    while !told.contains("sandbox: ") {
+        assert!(log.read_line(&mut told).unwrap() > 0, "{told}");
+    }
+    let _pipe = pipe_in_place_of(&users.file);
+    let told = reloaded(&server, &mut log);
+    assert!(told.contains("cannot reload: ") && told.contains("it is a pipe"), "{told}");
+    server.ask("/", &[&ann()]).is(200);
+    let mut next = Server::start_as_it_is(command(), 0);
+    wait_until("it ends", || has_let_go(next.process()));
+    assert!(!next.exit_status().success());
+    let mut told = String::new();
+    next.stderr().read_to_string(&mut told).unwrap();
+    assert!(told.contains("cannot be read: it is a pipe"), "{told}");
 }
 
 #[test]

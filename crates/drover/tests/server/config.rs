@@ -242,7 +242,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 /// A pipe that somebody has open for writing, so that whoever reads it waits for more.
-fn pipe_in_place_of(file: &Path) -> fs::File {
+pub(crate) fn pipe_in_place_of(file: &Path) -> fs::File {
     let _none = fs::remove_file(file);
     rustix::fs::mknodat(CWD, file, FileType::Fifo, Mode::RWXU, 0).unwrap();
     // Open for both, this does not wait for a reader.

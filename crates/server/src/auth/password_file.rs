@@ -11,7 +11,7 @@ use drover_usage::UsageError;
 use crate::auth::credentials::TagKey;
 use crate::auth::users::Users;
 use crate::auth::verifiers::{THREADS, VerifierPool};
-use crate::private_files::refuse_served;
+use crate::private_files::{read_again, refuse_served};
 
 /// Which part of the server's memory verifying passwords may take.
 const MEMORY_SHARE: u64 = 4;
@@ -31,10 +31,14 @@ impl Auth {
     /// A file that cannot be read, is none of users, or would be served itself.
     pub fn read(path: &Path, roots: &[PathBuf]) -> anyhow::Result<Auth> {
         let name = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| {
-            format!(
-                "--auth {name}: cannot be read; the user who starts the server must be allowed to"
-            )
+        let text = read_again(path).map_err(|error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "; the user who starts the server must be allowed to"
+                }
+                _ => "",
+            };
+            anyhow!(error).context(format!("--auth {name}: cannot be read{remedy}"))
         })?;
         refuse_served("--auth", path, roots)?;
         Auth::of(path, text)

@@ -1,15 +1,12 @@
 //! The configuration file. Each flag has a key, and the parser of the flag reads the key's value.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::rc::Rc;
 
 use clap::{Arg, Command};
 use drover_lab::document::{Fault, Faults, KeyEntry, Location, Node, SourceText, Type, Value};
-use drover_server::HostPattern;
+use drover_server::{HostPattern, read_again};
 
 use super::flag_values::{
     FlagOrigin, FlagValueKind, NO_SETTINGS, Set, command, is_path, is_setting, name, word,
@@ -29,21 +26,13 @@ const OF_EVERY_COMMAND: [&str; 2] = ["verbose", "help"];
 /// All faults of the file.
 pub(super) fn read(path: &Path) -> Result<Vec<Set>, Faults> {
     let name = path.display().to_string();
-    match read_file(path) {
+    match read_again(path) {
         Ok(text) => parse(name, text, path.parent().unwrap_or(Path::new(""))),
         Err(error) => {
             let message = format!("cannot be read: {error}");
             Err(Faults(vec![Fault { file: name, line: 1, column: 1, message }]))
         }
     }
-}
-
-/// What the file holds. A FIFO is refused: it could be read once, and whoever reads it again at a reload waits for ever.
-fn read_file(path: &Path) -> io::Result<String> {
-    if fs::metadata(path)?.file_type().is_fifo() {
-        return Err(io::Error::other("it is a pipe, which cannot be read again; name a file"));
-    }
-    fs::read_to_string(path)
 }
 
 /// Reads the `text` of a file. Relative paths in it begin at `folder`.
