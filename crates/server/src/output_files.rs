@@ -45,12 +45,12 @@ impl OutputFiles {
             let file = path.as_ref().map(|path| {
                 let failed = || format!("cannot begin {flag} {}", path.display());
                 let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-                open(path, user, &options, Pipes::Wait).with_context(failed)
+                open(path, user, &options, UnreadPipe::Wait).with_context(failed)
             });
             file.transpose()
         };
         Ok(OutputFiles {
-            log: open_log(config, Pipes::Wait)?,
+            log: open_log(config, UnreadPipe::Wait)?,
             trace: create("--trace", &config.trace)?,
             events: create("--record-events", &config.record_events)?,
         })
@@ -64,7 +64,7 @@ impl OutputFiles {
     pub(crate) fn succeed(&self, config: &Config) -> anyhow::Result<OutputFiles> {
         let again = |file: &Option<File>| file.as_ref().map(File::try_clone).transpose();
         let (trace, events) = (again(&self.trace)?, again(&self.events)?);
-        Ok(OutputFiles { log: open_log(config, Pipes::Fail)?, trace, events })
+        Ok(OutputFiles { log: open_log(config, UnreadPipe::Fail)?, trace, events })
     }
 
     /// Finds whether the files can be opened. Makes none and changes none.
@@ -89,7 +89,7 @@ impl OutputFiles {
 
 /// What opening a pipe does that nobody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pipes {
+pub(crate) enum UnreadPipe {
     /// It waits for a reader: a start may take as long as that.
     Wait,
     /// It fails: a server that runs has other things to do.
@@ -100,12 +100,12 @@ pub(crate) enum Pipes {
 ///
 /// # Errors
 /// What the kernel says, with the flag, the file and the remedy.
-pub(crate) fn open_log(config: &Config, pipes: Pipes) -> anyhow::Result<Option<File>> {
+pub(crate) fn open_log(config: &Config, unread: UnreadPipe) -> anyhow::Result<Option<File>> {
     let Some(log) = &config.access_log else { return Ok(None) };
     let opened = match &log.path {
         Some(path) => {
             let options = OpenOptions::new().append(true).create(true).clone();
-            open(path, config.user.as_ref(), &options, pipes)
+            open(path, config.user.as_ref(), &options, unread)
         }
         None => io::stdout().as_fd().try_clone_to_owned().map(File::from),
     };
@@ -130,11 +130,11 @@ pub(crate) fn open(
     path: &Path,
     user: Option<&OrdinaryUser>,
     options: &OpenOptions,
-    pipes: Pipes,
+    unread: UnreadPipe,
 ) -> io::Result<File> {
     let starter = rustix::process::geteuid().as_raw();
-    let file = with_rights_of(user, || open_here(path, options, starter, pipes))?;
-    if pipes == Pipes::Fail {
+    let file = with_rights_of(user, || open_here(path, options, starter, unread))?;
+    if unread == UnreadPipe::Fail {
         // Writing to it waits all the same.
         rustix::io::ioctl_fionbio(&file, false)?;
     }
@@ -142,10 +142,15 @@ pub(crate) fn open(
 }
 
 /// `starter`: the user of this process.
-fn open_here(path: &Path, options: &OpenOptions, starter: u32, pipes: Pipes) -> io::Result<File> {
+fn open_here(
+    path: &Path,
+    options: &OpenOptions,
+    starter: u32,
+    unread: UnreadPipe,
+) -> io::Result<File> {
     let (path, is_magic) = without_links(path, starter)?;
     let no_follow = if is_magic { OFlags::empty() } else { OFlags::NOFOLLOW };
-    let no_wait = if pipes == Pipes::Fail { OFlags::NONBLOCK } else { OFlags::empty() };
+    let no_wait = if unread == UnreadPipe::Fail { OFlags::NONBLOCK } else { OFlags::empty() };
     let flags = (no_follow | no_wait | OFlags::NOCTTY).bits().cast_signed();
     options.clone().custom_flags(flags).open(&path)
 }
@@ -189,7 +194,7 @@ fn check(path: &Path, user: Option<&OrdinaryUser>) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let kind = fs::metadata(path)?.file_type();
                 if kind.is_file() || kind.is_dir() {
-                    open_here(path, OpenOptions::new().write(true), starter, Pipes::Fail)?;
+                    open_here(path, OpenOptions::new().write(true), starter, UnreadPipe::Fail)?;
                 }
                 Ok(())
             }
@@ -214,13 +219,13 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         symlink("there", at("link")).unwrap();
         symlink("link", at("twice")).unwrap();
-        open(&at("twice"), None, &append(), Pipes::Wait).unwrap();
+        open(&at("twice"), None, &append(), UnreadPipe::Wait).unwrap();
         assert!(fs::symlink_metadata(at("there")).unwrap().is_file());
         symlink("loop", at("loop")).unwrap();
-        assert!(open(&at("loop"), None, &append(), Pipes::Wait).is_err());
+        assert!(open(&at("loop"), None, &append(), UnreadPipe::Wait).is_err());
         let file = File::create(at("open")).unwrap();
         let magic = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
-        open(Path::new(&magic), None, &append(), Pipes::Wait).unwrap();
+        open(Path::new(&magic), None, &append(), UnreadPipe::Wait).unwrap();
     }
 
     /// What a user who may write in a folder of logs does to have root write somewhere else.
@@ -237,13 +242,13 @@ mod tests {
         symlink("precious", at("log")).unwrap();
         lchown(at("log"), Some(4_000_000), None).unwrap();
         let refused =
-            open(&at("log"), Some(&user), &append(), Pipes::Wait).unwrap_err().to_string();
+            open(&at("log"), Some(&user), &append(), UnreadPipe::Wait).unwrap_err().to_string();
         assert!(refused.contains("link of user 4000000"), "{refused}");
         // A link of root is followed, with the rights of the user all the same.
         symlink("precious", at("of-root")).unwrap();
-        let refused = open(&at("of-root"), Some(&user), &append(), Pipes::Wait).unwrap_err();
+        let refused = open(&at("of-root"), Some(&user), &append(), UnreadPipe::Wait).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-        open(&at("new"), Some(&user), &append(), Pipes::Wait).unwrap();
+        open(&at("new"), Some(&user), &append(), UnreadPipe::Wait).unwrap();
         assert_eq!(fs::metadata(at("new")).unwrap().uid(), 4_000_000);
     }
 }

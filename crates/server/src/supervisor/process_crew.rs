@@ -20,7 +20,7 @@ use super::messages::{FromWorker, ToWorker};
 use super::process::{Inheritance, Inherited, InheritedListeners, passed_on};
 use crate::admin::process::{FromAdmin, WorkerProcessFacts};
 use crate::config::Config;
-use crate::output_files::{OutputFiles, Pipes, open_log};
+use crate::output_files::{OutputFiles, UnreadPipe, open_log};
 use crate::status::statistics::CounterTable;
 use crate::succession::hand_over::HandOverStep;
 
@@ -302,7 +302,7 @@ impl ProcessCrew {
 
     /// Opens the access log again, for these processes and those to come. Returns whether there is one.
     pub(super) fn reopen_log(&mut self) -> bool {
-        match open_log(&self.config, Pipes::Fail) {
+        match open_log(&self.config, UnreadPipe::Fail) {
             Ok(None) => return false,
             Ok(file) => self.files.log = file,
             Err(error) => {
