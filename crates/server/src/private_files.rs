@@ -1,13 +1,19 @@
 //! Files that clients must not read, though the server has them: its settings, users, logs and measurements. A server does
 //! not start when one of them lies beneath a directory that is served.
 
+use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::bail;
+use drover_mech::files::root::Root;
 use drover_usage::UsageError;
+
+use crate::config::Config;
 
 /// What a file of settings or users holds. A FIFO is refused: it could be read once, and whoever reads it again at a reload waits
 /// for ever.
@@ -33,13 +39,62 @@ pub fn refuse_served(flag: &str, file: &Path, roots: &[PathBuf]) -> anyhow::Resu
     let Some(real) = real_path(file) else { return Ok(()) };
     let is_around = |root: &Path| root.canonicalize().is_ok_and(|root| real.starts_with(root));
     if let Some(root) = roots.iter().find(|root| is_around(root)) {
-        bail!(UsageError::new(format!(
-            "{flag} {}: it lies in {}, which is served; move it out of there",
-            file.display(),
-            root.display()
-        )));
+        bail!(is_served(flag, file, root.display()));
     }
     Ok(())
+}
+
+fn is_served(flag: &str, file: &Path, root: impl fmt::Display) -> UsageError {
+    UsageError::new(format!(
+        "{flag} {}: it lies in {root}, which is served; move it out of there",
+        file.display()
+    ))
+}
+
+/// The files of a server that runs: what takes the place of a root may hold one of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OwnFiles(Arc<[OwnFile]>);
+
+#[derive(Debug)]
+struct OwnFile {
+    flag: &'static str,
+    path: PathBuf,
+    /// The path without links, as it was when the server was started.
+    real: PathBuf,
+}
+
+impl OwnFiles {
+    /// Those of `config` that this process can find.
+    pub(crate) fn of(config: &Config) -> OwnFiles {
+        let log = config.access_log.as_ref().and_then(|log| log.path.as_deref());
+        let named = [
+            ("--config", config.config_file.as_deref()),
+            ("--access-log", log),
+            ("--counters", config.counters.as_deref()),
+            ("--trace", config.trace.as_deref()),
+            ("--record-events", config.record_events.as_deref()),
+        ];
+        let named = named.into_iter().filter_map(|(flag, path)| Some((flag, path?)));
+        let all = named.chain(config.users().map(|users| ("--auth", users.path())));
+        let all = all.filter(|(_, path)| path.metadata().map_or(true, |it| it.is_file()));
+        let own = |(flag, path): (&'static str, &Path)| {
+            Some(OwnFile { flag, path: path.to_owned(), real: real_path(path)? })
+        };
+        OwnFiles(all.filter_map(own).collect())
+    }
+
+    /// Refuses a root with one of the files beneath it. Waits for no disk: the kernel knows the path of what is open.
+    ///
+    /// # Errors
+    /// The file, and the root.
+    pub(crate) fn refuse_root(&self, root: &Root) -> anyhow::Result<()> {
+        let open = format!("/proc/self/fd/{}", root.directory().as_raw_fd());
+        let Ok(around) = fs::read_link(open) else { return Ok(()) };
+        match self.0.iter().find(|own| own.real.starts_with(&around)) {
+            Some(own) => bail!(is_served(own.flag, &own.path, root.name())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The path of a file without links; of one that does not exist, in the folder in which it would be made.

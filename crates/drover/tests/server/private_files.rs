@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Server, Site};
+use crate::harness::{Server, Site, once};
 use crate::reloading::Configured;
 
 /// The flags that name files of the server, but for `--config`, which has more to say.
@@ -120,5 +120,46 @@ fn a_reload_serves_no_file_of_the_server_either() {
         }
         configured.set(&outside);
         configured.stops_in_good_order();
+    }
+}
+
+/// The path of ROOT is a link, as releases have it: what it leads to next holds the access log.
+#[test]
+fn a_root_that_is_replaced_serves_no_file_of_the_server_either() {
+    let site = Site::new();
+    for release in ["1", "2", "3"] {
+        site.file(&format!("{release}/a"), release);
+    }
+    let log = site.path().join("2/log");
+    let current = site.path().join("current");
+    let lead_to = |release: &str| {
+        let next = site.path().join("next");
+        symlink(release, &next).unwrap();
+        fs::rename(next, &current).unwrap();
+    };
+    for processes in [&[][..], &["--processes"]] {
+        lead_to("1");
+        let mut command = crate::harness::drover();
+        command.arg("serve").arg(&current).args(["--revalidate", "0s", "--access-log"]).arg(&log);
+        let mut server = Server::start(
+            {
+                command.args(processes).stderr(Stdio::piped());
+                command
+            },
+            1,
+        );
+        let mut told = server.stderr().lines().map(Result::unwrap);
+        assert_eq!(server.get("/a").is(200).text(), "1");
+        lead_to("2");
+        // A worker finds that when it is asked for something.
+        server.get("/a").is(200);
+        let line = told.find(|line| line.contains("is another directory now")).unwrap();
+        for part in ["not served: --access-log", "is served; move it"] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert_eq!(server.get("/a").is(200).text(), "1");
+        server.get("/log").is(404);
+        lead_to("3");
+        once("the next release", || (server.get("/a").is(200).text() == "3").then_some(()));
     }
 }

@@ -39,6 +39,7 @@ use crate::lookup::pending::{
 };
 use crate::lookup::revalidate::{Revalidate, RootWatch};
 use crate::lookup::watch::{DIRECTORIES_MOST, Watcher};
+use crate::private_files::OwnFiles;
 use crate::rules::{AddedFields, Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 use crate::status::statistics::{Counter, WorkerCounters};
 
@@ -56,6 +57,8 @@ pub(crate) struct FileOptions {
     pub(crate) revalidate: Revalidate,
     /// Who is told that the root is another directory, which this process may not read.
     pub(crate) root_watch: RootWatch,
+    /// The files that no root may hold.
+    pub(crate) own_files: OwnFiles,
     /// How files are opened.
     pub(crate) how: OpenOptions,
     /// What lists directories, if they are shown.
@@ -113,6 +116,8 @@ pub(crate) struct SiteFiles {
     watcher: Option<Watcher>,
     /// Whether the log has said already that the root is out of reach.
     out_of_reach: bool,
+    /// Whether the log has said already that the root would hold a file of the server.
+    holds_own_file: bool,
     /// Whether the log has said already that a file could not be watched.
     unwatched: bool,
     /// The name that the last request's path means, and the last name that was looked for; kept between requests for
@@ -161,6 +166,7 @@ impl SiteFiles {
             watcher,
             unwatched: false,
             out_of_reach: false,
+            holds_own_file: false,
             name: Vec::new(),
             candidate: Vec::new(),
             complaints: Throttle::default(),
@@ -451,8 +457,15 @@ impl SiteFiles {
     }
 
     /// Serves another directory from now on, and empties the cache: its entries were found beneath the
-    /// root before. `false`: this process may not read the other directory, and serves the root before on.
+    /// root before. `false`: this process may not read the other directory, or must not serve it, and serves the root before on.
     fn replace_root(&mut self, root: Root) -> bool {
+        if let Err(reason) = self.options.own_files.refuse_root(&root) {
+            if !std::mem::replace(&mut self.holds_own_file, true) {
+                warn!("{} is another directory now, and not served: {reason:#}", root.name());
+            }
+            return false;
+        }
+        self.holds_own_file = false;
         if root.is_out_of_reach() {
             if self.options.root_watch.tell() {
                 return false;
@@ -534,6 +547,7 @@ mod tests {
         let options = FileOptions {
             revalidate: Revalidate { after: Duration::ZERO, watched_after: None },
             root_watch: RootWatch::default(),
+            own_files: OwnFiles::default(),
             how: OpenOptions::default(),
             listings: None,
             etag: EtagSource::default(),

@@ -32,6 +32,7 @@ use crate::config::{Config, ContentSource};
 use crate::listen::bind::{BoundAddresses, bind};
 use crate::listen::sockets::{LOOK_AGAIN, ListeningSockets};
 use crate::output_files::OutputFiles;
+use crate::private_files::OwnFiles;
 use crate::reload::{
     FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload, tell_reopening,
 };
@@ -420,12 +421,18 @@ impl Supervisor {
     fn serve_replaced_roots(&mut self) {
         let Some(crew) = self.crews.get(&self.serving) else { return };
         let (mut config, arguments) = ((*crew.config).clone(), crew.arguments.clone());
-        let mut names = Vec::new();
+        let (own_files, mut names) = (OwnFiles::of(&config), Vec::new());
         let own = config.site.iter_mut();
         for site in own.chain(config.hosts.iter_mut().map(|host| &mut host.site)) {
             if let ContentSource::Directory(root) = &site.source
                 && let Ok(Some(now)) = root.replaced()
             {
+                if let Err(reason) = own_files.refuse_root(&now) {
+                    return error!(
+                        "{} is another directory now, and not served: {reason:#}",
+                        now.name()
+                    );
+                }
                 names.push(now.name().to_string());
                 site.source = ContentSource::Directory(Arc::new(now));
             }
