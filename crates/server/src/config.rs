@@ -28,6 +28,7 @@ use crate::budget::{MemoryBudget, MemoryUse};
 use crate::hosts::{HostPattern, HostTable};
 use crate::lookup::listings::Listings;
 use crate::lookup::revalidate::{Revalidate, RootWatch};
+use crate::private_files::OwnFiles;
 use crate::proxies::Proxies;
 use crate::rules::{Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
 
@@ -308,6 +309,20 @@ impl Config {
     /// The users of each site that is for users alone.
     pub fn users(&self) -> impl Iterator<Item = &Arc<Auth>> {
         self.sites().filter_map(|site| site.auth.as_ref())
+    }
+
+    /// The files that flags name and that nobody may be served.
+    pub(crate) fn own_files(&self) -> OwnFiles {
+        let log = self.access_log.as_ref().and_then(|log| log.path.as_ref());
+        let named = [
+            ("--config", self.config_file.as_ref()),
+            ("--access-log", log),
+            ("--counters", self.counters.as_ref()),
+            ("--trace", self.trace.as_ref()),
+            ("--record-events", self.record_events.as_ref()),
+        ];
+        let named = named.into_iter().filter_map(|(flag, path)| Some((flag, path?.as_path())));
+        OwnFiles::of(named.chain(self.users().map(|users| ("--auth", users.path()))))
     }
 
     /// The same server on sockets that listen already, and no others.

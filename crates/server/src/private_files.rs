@@ -13,8 +13,6 @@ use anyhow::bail;
 use drover_mech::files::root::Root;
 use drover_usage::UsageError;
 
-use crate::config::Config;
-
 /// What a file of settings or users holds. A FIFO is refused: it could be read once, and whoever reads it again at a reload waits
 /// for ever.
 ///
@@ -64,19 +62,9 @@ struct OwnFile {
 }
 
 impl OwnFiles {
-    /// Those of `config` that this process can find.
-    pub(crate) fn of(config: &Config) -> OwnFiles {
-        let log = config.access_log.as_ref().and_then(|log| log.path.as_deref());
-        let named = [
-            ("--config", config.config_file.as_deref()),
-            ("--access-log", log),
-            ("--counters", config.counters.as_deref()),
-            ("--trace", config.trace.as_deref()),
-            ("--record-events", config.record_events.as_deref()),
-        ];
-        let named = named.into_iter().filter_map(|(flag, path)| Some((flag, path?)));
-        let all = named.chain(config.users().map(|users| ("--auth", users.path())));
-        let all = all.filter(|(_, path)| path.metadata().map_or(true, |it| it.is_file()));
+    /// Those of these files, each with its flag, that are files, or will be, and that this process can find.
+    pub(crate) fn of<'f>(named: impl Iterator<Item = (&'static str, &'f Path)>) -> OwnFiles {
+        let all = named.filter(|(_, path)| path.metadata().map_or(true, |it| it.is_file()));
         let own = |(flag, path): (&'static str, &Path)| {
             Some(OwnFile { flag, path: path.to_owned(), real: real_path(path)? })
         };

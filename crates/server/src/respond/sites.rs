@@ -19,7 +19,6 @@ use crate::lookup::candidates::NameOptions;
 use crate::lookup::files::{FileOptions, SiteFiles};
 use crate::lookup::kept::KeptFiles;
 use crate::lookup::listings::{ListOptions, Listings, SiteListings};
-use crate::private_files::OwnFiles;
 use crate::rules::{Cors, EtagSource};
 
 /// Bodies up to this length that are not kept are read and sent with their head by one call when the
@@ -184,7 +183,7 @@ fn file_options(settings: &SiteSettings, config: &Config, kept_most: u64) -> Fil
     FileOptions {
         revalidate: config.revalidate,
         root_watch: config.root_watch.clone(),
-        own_files: OwnFiles::of(config),
+        own_files: config.own_files(),
         etag: settings.etag,
         hidden: settings.hidden,
         names: Arc::new(NameOptions {

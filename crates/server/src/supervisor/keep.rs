@@ -32,7 +32,6 @@ use crate::config::{Config, ContentSource};
 use crate::listen::bind::{BoundAddresses, bind};
 use crate::listen::sockets::{LOOK_AGAIN, ListeningSockets};
 use crate::output_files::OutputFiles;
-use crate::private_files::OwnFiles;
 use crate::reload::{
     FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload, tell_reopening,
 };
@@ -421,7 +420,7 @@ impl Supervisor {
     fn serve_replaced_roots(&mut self) {
         let Some(crew) = self.crews.get(&self.serving) else { return };
         let (mut config, arguments) = ((*crew.config).clone(), crew.arguments.clone());
-        let (own_files, mut names) = (OwnFiles::of(&config), Vec::new());
+        let (own_files, mut names) = (config.own_files(), Vec::new());
         let own = config.site.iter_mut();
         for site in own.chain(config.hosts.iter_mut().map(|host| &mut host.site)) {
             if let ContentSource::Directory(root) = &site.source
