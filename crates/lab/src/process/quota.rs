@@ -22,10 +22,7 @@ const QUOTA_US: f64 = 1000.0;
 #[derive(Debug)]
 pub enum CpuShare {
     /// A control group has a quota.
-    Quota {
-        /// The group, if it was made for the quota.
-        made: Option<PathBuf>,
-    },
+    Quota(GroupQuota),
     /// Threads that spin take the rest.
     Spinning {
         /// The threads.
@@ -50,7 +47,7 @@ impl CpuShare {
         let quota = (QUOTA_US * processors.len().max(1) as f64).round();
         let period = (QUOTA_US / share).round();
         match limit_group(processes, billed, quota, period) {
-            Ok(made) => Ok(CpuShare::Quota { made }),
+            Ok(quota) => Ok(CpuShare::Quota(quota)),
             Err(why) => {
                 // Each thread beside the subject's takes as much as that one.
                 let beside = (1.0 / share - 1.0).round().max(1.0) as usize;
@@ -72,11 +69,25 @@ impl CpuShare {
         }
     }
 
+    /// Lets the subject have all of its processors' time for a while, or ends that: what is not measured need not take longer.
+    ///
+    /// # Errors
+    /// The control group cannot be written to.
+    pub fn set_lifted(&self, is_lifted: bool) -> io::Result<()> {
+        match self {
+            CpuShare::Quota(quota) => quota.set(is_lifted),
+            CpuShare::Spinning { .. } => {
+                self.set_paused(is_lifted);
+                Ok(())
+            }
+        }
+    }
+
     /// How the subject is slowed, for the record.
     #[must_use]
     pub fn by(&self) -> String {
         match self {
-            CpuShare::Quota { .. } => "the quota of a control group".to_owned(),
+            CpuShare::Quota(_) => "the quota of a control group".to_owned(),
             CpuShare::Spinning { why, .. } => {
                 format!("threads that spin, since there is no control group: {why}")
             }
@@ -86,10 +97,27 @@ impl CpuShare {
 
 impl Drop for CpuShare {
     fn drop(&mut self) {
-        if let CpuShare::Quota { made: Some(group) } = self {
+        if let CpuShare::Quota(GroupQuota { made: Some(group), .. }) = self {
             // The lab ends the subject before: a group without processes can be removed.
             let _ = fs::remove_dir(group);
         }
+    }
+}
+
+/// The quota of a control group.
+#[derive(Debug)]
+pub struct GroupQuota {
+    /// The group, if it was made for the quota.
+    made: Option<PathBuf>,
+    /// The file that has the quota, and what it says with it and without one.
+    file: PathBuf,
+    limited: String,
+    lifted: String,
+}
+
+impl GroupQuota {
+    fn set(&self, is_lifted: bool) -> io::Result<()> {
+        fs::write(&self.file, if is_lifted { &self.lifted } else { &self.limited })
     }
 }
 
@@ -135,32 +163,39 @@ impl Drop for BusyThreads {
     }
 }
 
-/// Sets the quota, in a group of its own with version 1, and in the group of the bill with version 2. Returns the group that it
-/// has made.
+/// Sets the quota, in a group of its own with version 1, and in the group of the bill with version 2.
 fn limit_group(
     processes: &[u32],
     billed: Option<&Cgroup>,
     quota: f64,
     period: f64,
-) -> Result<Option<PathBuf>, String> {
+) -> Result<GroupQuota, String> {
     if let Some(group) = billed.filter(|group| group.hierarchy() == Hierarchy::V2) {
         let file = group.folder().join("cpu.max");
         if file.exists() {
-            let set = fs::write(&file, format!("{quota} {period}"));
-            return set.map(|()| None).map_err(|error| format!("{}: {error}", file.display()));
+            let (limited, lifted) = (format!("{quota} {period}"), format!("max {period}"));
+            let own = GroupQuota { made: None, file, limited, lifted };
+            let set = own.set(false);
+            return set.map_err(|error| format!("{}: {error}", own.file.display())).map(|()| own);
         }
     }
     let parent = cgroup::of_version_1("cpu").ok_or("no hierarchy has the controller cpu")?;
     cgroup::sweep(&parent);
     let folder = parent.join(cgroup::name());
+    let own = GroupQuota {
+        made: Some(folder.clone()),
+        file: folder.join("cpu.cfs_quota_us"),
+        limited: quota.to_string(),
+        lifted: "-1".to_owned(),
+    };
     let made = || {
         fs::create_dir(&folder)?;
         fs::write(folder.join("cpu.cfs_period_us"), period.to_string())?;
-        fs::write(folder.join("cpu.cfs_quota_us"), quota.to_string())?;
+        own.set(false)?;
         processes.iter().try_for_each(|pid| fs::write(folder.join("cgroup.procs"), pid.to_string()))
     };
     match made() {
-        Ok(()) => Ok(Some(folder)),
+        Ok(()) => Ok(own),
         Err(error) => {
             let _ = fs::remove_dir(&folder);
             Err(format!("{}: {error}", folder.display()))
@@ -185,7 +220,7 @@ mod tests {
         let mut child = busy();
         let share = CpuShare::limit(&[child.id()], None, 0.1, &[0]).unwrap();
         let group = match &share {
-            CpuShare::Quota { made } => made.clone(),
+            CpuShare::Quota(quota) => quota.made.clone(),
             CpuShare::Spinning { .. } => None,
         };
         if let Some(group) = &group {
@@ -199,6 +234,11 @@ mod tests {
                 assert!(begin.elapsed() < Duration::from_secs(60), "it is never stopped");
                 std::thread::yield_now();
             }
+            let quota = || fs::read_to_string(group.join("cpu.cfs_quota_us")).unwrap();
+            share.set_lifted(true).unwrap();
+            assert_eq!(quota().trim(), "-1");
+            share.set_lifted(false).unwrap();
+            assert_eq!(quota().trim(), "1000");
         } else {
             drover_testing::skip!("{}", share.by());
         }

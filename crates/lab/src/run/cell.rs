@@ -210,6 +210,12 @@ pub(super) fn urls<'a>(
     pool.map_or_else(|| lists.values().next(), |pool| lists.get(pool)).map(PathBuf::as_path)
 }
 
+/// Lets a slowed server have all of its processors' time while connections are opened, or ends that.
+pub(super) fn set_lifted(share: Option<&CpuShare>, is_lifted: bool) -> Result<(), Failure> {
+    let set = share.map_or(Ok(()), |share| share.set_lifted(is_lifted));
+    set.map_err(|error| Failure::not_measured(format!("the quota cannot be changed: {error}")))
+}
+
 /// When a load is measured.
 fn window(phases: &RunPhases) -> Window {
     Window {
@@ -272,11 +278,15 @@ impl One<'_, '_> {
         if let Some(idle) = self.idle_connections() {
             server.instruments.push(Box::new(IdleMemory::before(idle, running)));
         }
-        let StartedServer { running, instruments, .. } = &mut server;
+        let StartedServer { running, share, instruments } = &mut server;
+        set_lifted(share.as_ref(), true)?;
         let window = window(&phases);
         let mut around = Around::default();
         let mut disk = None;
-        let mut at = |moment, running: &mut Running| {
+        let mut at = |moment: Moment, running: &mut Running| {
+            if moment == Moment::Begin {
+                set_lifted(share.as_ref(), false)?;
+            }
             around.at(moment, running, instruments)?;
             // The first report covers the time before the window, and is not used.
             let report = site.as_deref_mut().map_or(Ok(None), RunSite::report);

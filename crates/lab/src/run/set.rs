@@ -1,7 +1,7 @@
 //! One run of a set: its servers are alive at once, and are driven in turns. So the cells are measured within milliseconds of each
 //! other, and a slower machine is slower for all of them.
 
-use super::cell::{Around, Ground, Measurement, One, StartedServer, urls};
+use super::cell::{Around, Ground, Measurement, One, StartedServer, set_lifted, urls};
 use super::{RunOptions, Session};
 use crate::analysis::summary::{deviation, mean};
 use crate::analysis::turns::typical;
@@ -135,7 +135,9 @@ impl<'o> Member<'o> {
             Until::Steady => http.warm_up(&mut server.running, &target, phases.warm_up)?,
             Until::Connected | Until::Nothing => None,
         };
+        set_lifted(server.share.as_ref(), true)?;
         let load = http.take_turns(&server.running, &target, (turns, turn), warm.as_ref())?;
+        set_lifted(server.share.as_ref(), false)?;
         let mut around = Around::default();
         let StartedServer { running, instruments, .. } = &mut server;
         around.at(Moment::Begin, running, instruments)?;
