@@ -192,19 +192,12 @@ impl Server {
     }
 
     fn children_named(&self, is: impl Fn(&str) -> bool) -> Vec<u32> {
-        let parent_of = |number: u32| -> Option<u32> {
-            let (state, parent) = state_and_parent(&format!("/proc/{number}"))?;
-            (state != 'Z').then_some(parent)
+        let named = |number: &u32| {
+            let name = fs::read_to_string(format!("/proc/{number}/comm"));
+            name.is_ok_and(|name| is(name.trim_end()))
         };
-        let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
-        let mut children: Vec<u32> = entries
-            .filter_map(|name| name.to_str()?.parse().ok())
-            .filter(|&number| parent_of(number) == Some(self.child.id()))
-            .filter(|number| {
-                let name = fs::read_to_string(format!("/proc/{number}/comm"));
-                name.is_ok_and(|name| is(name.trim_end()))
-            })
-            .collect();
+        let alive = children_of(self.child.id()).into_iter().filter(|(_, state)| *state != 'Z');
+        let mut children: Vec<u32> = alive.map(|(number, _)| number).filter(named).collect();
         children.sort_unstable();
         children
     }
@@ -315,6 +308,17 @@ fn state_and_parent(folder: &str) -> Option<(char, u32)> {
     // They follow the name, which may contain anything.
     let mut words = stat[stat.rfind(')')? + 1..].split_ascii_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+/// The children of a process with their states, also those that it has not reaped (`Z`).
+pub(crate) fn children_of(process: u32) -> Vec<(u32, char)> {
+    let entries = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
+    let numbers = entries.filter_map(|name| name.to_str()?.parse().ok());
+    let child = |number: u32| {
+        let (state, parent) = state_and_parent(&format!("/proc/{number}"))?;
+        (parent == process).then_some((number, state))
+    };
+    numbers.filter_map(child).collect()
 }
 
 /// Whether the kernel has closed the descriptors of a process that was killed: all its threads are gone, or wait for their parent

@@ -7,10 +7,11 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use drover_testing::Finally;
+use nix::sched::{CloneFlags, unshare};
 
 use crate::accepting::on_every_pair;
 use crate::connections::letters;
-use crate::harness::{Client, Server, drover, once, request, signal, wait_until};
+use crate::harness::{Client, Server, children_of, drover, once, request, signal, wait_until};
 
 const WORKERS: usize = 3;
 
@@ -312,5 +313,43 @@ fn a_successor_that_cannot_start_says_why_and_comes_when_it_can() {
     until_replaced(&server, killed, WORKERS);
     for _ in 0..30 {
         server.get("/a").is(200);
+    }
+}
+
+/// As in a container: process 1 gets no signal that it has no handler for, and nobody else reaps.
+#[test]
+fn as_process_1_it_replaces_workers_and_stops() {
+    for flags in [&[][..], &["--processes"]] {
+        let start = || -> nix::Result<Server> {
+            let mut command = std::process::Command::new("sh");
+            // No core file is left behind.
+            let script = "ulimit -c 0; exec \"$0\" \"$@\"";
+            command.args(["-c", script, env!("CARGO_BIN_EXE_drover")]);
+            command.args(["serve", "--response-size", "8"]).args(flags).stderr(Stdio::null());
+            // Of this thread, for what it starts.
+            unshare(CloneFlags::CLONE_NEWPID)?;
+            Ok(Server::start(command, 1))
+        };
+        let started = std::thread::scope(|scope| scope.spawn(start).join());
+        let mut server = match started.unwrap() {
+            Ok(server) => server,
+            Err(why) => {
+                return drover_testing::skip!("no namespace of processes: unshare(2): {why}");
+            }
+        };
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.process())).unwrap();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+        assert_eq!(numbers.split_whitespace().last(), Some("1"), "{numbers}");
+        for name in ["KILL", "ABRT"] {
+            server.get("/").is(200);
+            let worker = server.worker_process();
+            signal(name, worker);
+            until_replaced(&server, worker, 1);
+        }
+        server.get("/").is(200);
+        let dead = |(_, state): &(u32, char)| *state == 'Z';
+        wait_until("it has reaped all", || !children_of(server.process()).iter().any(dead));
+        server.terminate();
+        assert!(server.exit_status().success());
     }
 }
