@@ -5,7 +5,7 @@
 //! from these numbers, and no times.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -39,24 +39,59 @@ const SPREAD: f64 = 0.01;
 /// # Errors
 /// A program or module that cannot be built, or a guest that does not end well.
 pub fn compare(kernel: &Kernel, sources: &Path, folder: &Path) -> anyhow::Result<bool> {
-    let drover = cargo::release_binary("drover")?;
-    let guest = Guest {
-        modules: modules::build_all(sources, kernel, folder)?,
+    let guest = guest(cargo::release_binary("drover")?, steps());
+    let modules = modules::build_all(sources, kernel, folder)?;
+    let (first, second) = in_two_guests(&Guest { modules, ..guest }, kernel, folder)?;
+    print!("{}", table(&first));
+    Ok(agree(kernel, &first, &second))
+}
+
+/// Measures two waits in two guests, by the program that tests use. Returns whether they are the same: what each change can be asked.
+///
+/// # Errors
+/// A program that cannot be built, or a guest that does not end well.
+pub fn compare_few(kernel: &Kernel, folder: &Path) -> anyhow::Result<bool> {
+    let program = cargo::test_program("drover", "mechanisms")?.binary;
+    let drover = program.context("cargo names no program of drover")?;
+    let few =
+        steps().into_iter().filter(|(name, _)| ["poll, 500", "epoll, 500"].contains(&&**name));
+    let (first, second) = in_two_guests(&guest(drover, few.collect()), kernel, folder)?;
+    println!(
+        "{}: instructions of a wait over 500 descriptors: poll {}, epoll {}",
+        kernel.release,
+        grouped(first[0]),
+        grouped(first[1])
+    );
+    Ok(agree(kernel, &first, &second))
+}
+
+/// A guest that runs the steps by this binary of drover, when it has settled.
+fn guest(drover: PathBuf, steps: Vec<(String, String)>) -> Guest {
+    Guest {
         programs: vec![("drover".to_owned(), drover)],
-        steps: [("settle".to_owned(), SETTLING.to_owned())].into_iter().chain(steps()).collect(),
+        steps: [("settle".to_owned(), SETTLING.to_owned())].into_iter().chain(steps).collect(),
         ..Guest::default()
-    };
+    }
+}
+
+fn in_two_guests(
+    guest: &Guest,
+    kernel: &Kernel,
+    folder: &Path,
+) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
     let machine = Machine { processors: 1, counts_instructions: true, ..Machine::default() };
     let measure = || -> anyhow::Result<Vec<f64>> {
         let results = guest.run(kernel, &machine, folder)?;
         // The first is no measurement.
         results.iter().skip(1).map(instructions).collect()
     };
-    let (first, second) = (measure()?, measure()?);
-    print!("{}", table(&first));
-    let spread = spread(&first, &second);
+    Ok((measure()?, measure()?))
+}
+
+fn agree(kernel: &Kernel, first: &[f64], second: &[f64]) -> bool {
+    let spread = spread(first, second);
     println!("{}: a second guest differs by {:.2} % at most", kernel.release, 100.0 * spread);
-    Ok(spread <= SPREAD)
+    spread <= SPREAD
 }
 
 fn steps() -> Vec<(String, String)> {
