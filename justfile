@@ -29,7 +29,7 @@ budget *ARGS:
 lab:
     cargo run --release -- lab
 
-# The pictures and findings of docs/experiments from a session's folder: just pictures drover-lab/SESSION "a note"
+# The pictures and findings of docs/experiments from a session's folder, of the experiments that it has run: just pictures drover-lab/SESSION "a note"
 pictures SESSION NOTE="":
     cargo run -p drover-lab --example pictures -- "{{SESSION}}" "{{NOTE}}"
 

@@ -1,8 +1,8 @@
 //! Makes the pictures of the documentation again, and what its pages say of a session, from a session's folder:
 //! `cargo run -p drover-lab --example pictures -- FOLDER [NOTE]`.
 //!
-//! NOTE is what has to be said of the machine beside its line. `docs/experiments/pictures.toml` says which
-//! pictures there are. Needs Chromium and chromedriver.
+//! What is there of experiments that the session has not run stays as it was. NOTE is what has to be said of the machine beside its
+//! line. `docs/experiments/pictures.toml` says which pictures there are. Needs Chromium and chromedriver.
 
 use std::error::Error;
 use std::fs;
@@ -12,6 +12,8 @@ use drover_lab::record::SessionRecord;
 use drover_lab::report::docs;
 use drover_lab::report::findings::SessionResults;
 use drover_lab::report::model::Report;
+use drover_lab::report::prose::SessionMedians;
+use drover_lab::spec::built_in;
 use drover_testing::browser::Browser;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,10 +63,20 @@ fn main() -> Result<()> {
     let record = SessionRecord::read(&folder)?;
     drover_lab::report::write(&folder, None, &record)?;
     let report = Report::of(&record);
-    let results = SessionResults::of(&report, &note);
+    let newer = SessionResults::of(&report, &note);
+    let is_measured = |experiment: &str| newer.experiments.contains_key(experiment);
+    let is_whole = built_in::names().iter().all(|name| is_measured(name));
+    let (mut results, mut medians) = (SessionResults::default(), SessionMedians::default());
+    if !is_whole {
+        results = serde_json::from_str(&fs::read_to_string(experiments.join("results.json"))?)?;
+        medians = serde_json::from_str(&fs::read_to_string(experiments.join("medians.json"))?)?;
+    }
+    let results = results.and(newer.clone());
+    let medians = medians.and(SessionMedians::of(&report));
     let text = serde_json::to_string_pretty(&results)? + "\n";
     fs::write(experiments.join("results.json"), text)?;
-    for (path, text) in docs::pages(&experiments, &results)? {
+    fs::write(experiments.join("medians.json"), serde_json::to_string(&medians)? + "\n")?;
+    for (path, text) in docs::pages(&experiments, &results, &medians)? {
         fs::write(path, text)?;
     }
     let text = fs::read_to_string(experiments.join("pictures.toml"))?;
@@ -78,6 +90,10 @@ fn main() -> Result<()> {
     let pictures = docs.join("pictures");
     fs::create_dir_all(&pictures)?;
     for mut drawing in manifest.drawing {
+        let figure = drawing["figure"].as_str().unwrap_or_default();
+        if !is_measured(figure.split("--").next().unwrap_or_default()) {
+            continue;
+        }
         let name = drawing["name"].as_str().ok_or("a drawing has no name")?.to_owned();
         if drawing["width"].is_null() {
             drawing["width"] = json!(WIDTH);
@@ -86,7 +102,7 @@ fn main() -> Result<()> {
         let text = drawn.as_str().ok_or("the page has drawn nothing")?;
         keep(&pictures.join(format!("{name}.svg")), text.as_bytes())?;
     }
-    for view in &manifest.view {
+    for view in manifest.view.iter().filter(|_| is_whole) {
         keep(&pictures.join(format!("{}.webp", view.name)), &look(&browser, &page, view)?)?;
     }
     Ok(())
@@ -98,6 +114,7 @@ fn look(browser: &Browser, page: &Path, view: &View) -> Result<Vec<u8>> {
     // What is drawn when it comes into view is drawn before the picture is taken.
     let script = format!(
         "{};\nconst node = document.getElementById(arguments[0]);\n\
+         for (let it = node; it; it = it.parentElement) if (it.tagName === \"DETAILS\") it.open = true;\n\
          node?.scrollIntoView();\n\
          const frame = () => new Promise((then) => requestAnimationFrame(() => setTimeout(then, 200)));\n\
          return frame().then(() => node?.scrollIntoView()).then(frame);",

@@ -1,8 +1,8 @@
 //! The generated parts of the documentation. Each experiment's page has its facts, which come from the experiment
 //! file, and a table of its claims with the results of one session.
 //!
-//! The results of a session are kept beside the pages as [`SessionResults`], so that the pages can be written again, and
-//! tested, without the session.
+//! The results of a session are kept beside the pages as [`SessionResults`] and [`SessionMedians`], so that the pages can be
+//! written again, and tested, without the session. Numbers in prose come from there too ([`super::prose`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::findings::{ClaimFinding, SessionResults};
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::{ExperimentReport, ExperimentState};
+use super::prose::{self, SessionMedians};
 use super::verdicts::{self, Conclusion, DecidedBy, OpenReason};
 use crate::spec::built_in;
 use crate::spec::claim::By;
@@ -33,12 +34,19 @@ pub fn fill(page: &str, part: &str, text: &str) -> Result<String, String> {
     Ok(format!("{}\n{}\n\n{}", &page[..start], text.trim_end(), &page[start + length..]))
 }
 
-/// The text of every page of the built-in experiments, with its path; the index is the first. The hand-written parts
-/// come from the pages in `folder`.
+/// The pages about several experiments, beside the folder of the experiments' own.
+const ABOUT_SEVERAL: [&str; 1] = ["../which-mechanism"];
+
+/// The text of every page of the built-in experiments, with its path; the index is the first, and pages about several experiments
+/// are the last. The hand-written parts come from the pages in `folder`.
 ///
 /// # Errors
 /// A page that cannot be read, or lacks its markers.
-pub fn pages(folder: &Path, results: &SessionResults) -> Result<Vec<(PathBuf, String)>, String> {
+pub fn pages(
+    folder: &Path,
+    results: &SessionResults,
+    medians: &SessionMedians,
+) -> Result<Vec<(PathBuf, String)>, String> {
     let read = |name: &str| {
         let path = folder.join(format!("{name}.md"));
         match std::fs::read_to_string(&path) {
@@ -56,10 +64,56 @@ pub fn pages(folder: &Path, results: &SessionResults) -> Result<Vec<(PathBuf, St
     let all = built_in::names().into_iter().filter_map(built_in::experiment);
     let all: Vec<Experiment> = all.collect::<Result<_, _>>().map_err(|it| it.to_string())?;
     let index = [("machine", results.machine()), ("index", index(&all, results))];
-    let experiments = all
-        .iter()
-        .map(|one| fill_all(&one.id, &[("claims", claims(one, results)), ("facts", facts(one))]));
-    std::iter::once(fill_all("README", &index)).chain(experiments).collect()
+    let experiments = all.iter().map(|one| {
+        let parts = [
+            ("today", today(one, results)),
+            ("claims", claims(one, results)),
+            ("facts", facts(one)),
+        ];
+        let (path, page) = fill_all(&one.id, &parts)?;
+        let page = prose::fill(&page, &one.id, results, medians);
+        Ok((path.clone(), page.map_err(|why| format!("{}: {why}", path.display()))?))
+    });
+    let several = ABOUT_SEVERAL.iter().map(|name| {
+        let (path, page) = read(name)?;
+        let page = prose::fill(&page, "", results, medians);
+        Ok((path.clone(), page.map_err(|why| format!("{}: {why}", path.display()))?))
+    });
+    std::iter::once(fill_all("README", &index)).chain(experiments).chain(several).collect()
+}
+
+/// Which of the document's claims are true today: what a reader of the page wants to know first.
+#[must_use]
+pub fn today(experiment: &Experiment, results: &SessionResults) -> String {
+    let claims = report(experiment).claims;
+    let has_document = claims.iter().any(|claim| claim.by == By::Document);
+    let of = |claim: &ClaimReport| !has_document || claim.by == By::Document;
+    let (mut holds, mut others) = (Vec::new(), Vec::new());
+    for claim in claims.into_iter().filter(of) {
+        let said = format!("**{}** {}", claim.id, plain(claim.text.trim_end_matches('.')));
+        match verdicts::verdict(&experiment.id, claim.clone(), results).conclusion {
+            Conclusion::Decided { tone: Tone::For, .. } => holds.push(claim.id),
+            Conclusion::Decided { tone, word, .. } => {
+                others.push(format!("{} {said}: *{word}*.", tone.sign()));
+            }
+            Conclusion::Open { why, .. } => others.push(format!("? {said}: *{}*.", why.words())),
+        }
+    }
+    let whose = if has_document { "the document" } else { "this project" };
+    let count = holds.len() + others.len();
+    let hold = match (holds.len(), count) {
+        (1, 1) => format!("The one claim of {whose} holds."),
+        (all, count) if all == count => format!("All {count} claims of {whose} hold."),
+        (0, 1) => format!("The one claim of {whose} is not shown to hold."),
+        (0, count) => format!("Of {count} claims of {whose} none is shown to hold."),
+        (some, count) => {
+            let verb = if some == 1 { "holds" } else { "hold" };
+            format!("Of {count} claims of {whose}, {some} {verb} (✓ {}).", holds.join(", "))
+        }
+    };
+    let lines = others.iter().map(|line| format!("- {line}"));
+    let rest: Vec<String> = lines.collect();
+    format!("**Is it true today?** {hold}\n\n{}", rest.join("\n")).trim_end().to_owned()
 }
 
 /// The claims of an experiment, with the published results, those of the session, and those of the emulated machine.
@@ -243,6 +297,18 @@ mod tests {
         assert!(results.machine().contains("nobody else on it"));
         let text = serde_json::to_string(&results).unwrap();
         assert_eq!(serde_json::from_str::<SessionResults>(&text).unwrap(), results);
+    }
+
+    #[test]
+    fn a_page_begins_with_what_is_true_today() {
+        let told = today(&experiment("{ above = 1.5 }"), &results());
+        assert_eq!(told, "**Is it true today?** The one claim of the document holds.");
+        let told = today(&experiment("{ above = 1.6 }"), &results());
+        let none = "The one claim of the document is not shown to hold.";
+        assert_eq!(
+            told,
+            format!("**Is it true today?** {none}\n\n- ? **x** Claim x: *not measured*.")
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What a session found of each claim, in words: what pages of the documentation and the table of all claims are made of.
+//! What sessions found of each claim, in words: what pages of the documentation and the table of all claims are made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +9,18 @@ use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::ExperimentReport;
 use super::model::words;
 
-/// The results of a session.
+/// The results of sessions: of each experiment those of the newest session that has run it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SessionResults {
+    /// The sessions, the newest first.
+    pub sessions: Vec<SessionFacts>,
+    /// The verdicts, by experiment and by the claim's id.
+    pub experiments: BTreeMap<String, BTreeMap<String, ClaimFinding>>,
+}
+
+/// Where, when and how a session ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionFacts {
     /// The machine in a line.
     pub machine: String,
     /// A remark on the machine; may be empty.
@@ -28,8 +37,8 @@ pub struct SessionResults {
     pub took: String,
     /// The runs.
     pub runs: usize,
-    /// The verdicts, by experiment and by the claim's id.
-    pub experiments: BTreeMap<String, BTreeMap<String, ClaimFinding>>,
+    /// The experiments whose results are those of this session.
+    pub experiments: BTreeSet<String>,
 }
 
 /// The verdict on a claim.
@@ -99,7 +108,8 @@ impl SessionResults {
         let claims = |one: &ExperimentReport| {
             one.claims.iter().map(|claim| (claim.id.clone(), ClaimFinding::of(claim))).collect()
         };
-        SessionResults {
+        let measured = || report.experiments.iter().filter(|one| one.has_begun());
+        let session = SessionFacts {
             machine: machine.map_or_else(String::new, |it| it.line.clone()),
             note: note.to_owned(),
             version: report.session.version.clone(),
@@ -108,19 +118,29 @@ impl SessionResults {
             began: report.session.began.clone(),
             took: words::duration(report.session.took_s),
             runs: report.session.runs,
-            experiments: report
-                .experiments
-                .iter()
-                .map(|one| (one.id.clone(), claims(one)))
-                .collect(),
+            experiments: measured().map(|one| one.id.clone()).collect(),
+        };
+        let experiments = measured().map(|one| (one.id.clone(), claims(one))).collect();
+        SessionResults { sessions: vec![session], experiments }
+    }
+
+    /// These results, and those of a `newer` session in place of older ones of the same experiments.
+    #[must_use]
+    pub fn and(mut self, newer: SessionResults) -> SessionResults {
+        for session in &mut self.sessions {
+            session.experiments.retain(|id| !newer.experiments.contains_key(id));
         }
+        self.sessions.retain(|session| !session.experiments.is_empty());
+        self.sessions.splice(..0, newer.sessions);
+        self.experiments.extend(newer.experiments);
+        self
     }
 
     pub(crate) fn finding(&self, experiment: &str, claim: &ClaimReport) -> Option<&ClaimFinding> {
         self.experiments.get(experiment)?.get(&claim.id).filter(|found| found.is_of(claim))
     }
 
-    /// The results of the session that the documentation is about.
+    /// The results of the sessions that the documentation is about.
     ///
     /// # Panics
     /// The file that is part of the program cannot be read. A test makes the pages of it.
@@ -130,13 +150,55 @@ impl SessionResults {
         serde_json::from_str(text).expect("a test reads it")
     }
 
-    /// The machine and the time of the session, as a paragraph.
+    /// The machine and the time of each session, as paragraphs.
     #[must_use]
     pub fn machine(&self) -> String {
+        let paragraph = |session: &SessionFacts| match self.sessions.len() {
+            1 => session.words(),
+            _ => {
+                let ids: Vec<String> =
+                    session.experiments.iter().map(|id| format!("`{id}`")).collect();
+                format!("{}: {}", words::list(&ids), session.words())
+            }
+        };
+        self.sessions.iter().map(paragraph).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl SessionFacts {
+    fn words(&self) -> String {
         let note = if self.note.is_empty() { String::new() } else { format!("; {}", self.note) };
         format!(
             "{}{note}. Preset `{}`, {} runs in {}, begun {}, Drover {} (binary {}).\n",
             self.machine, self.preset, self.runs, self.took, self.began, self.version, self.program
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::{Builder, rates, ratio, text};
+
+    fn results(ids: &[&str], note: &str) -> SessionResults {
+        let mut builder = Builder::new();
+        for id in ids {
+            let text = text(id, &ratio("x", "{ above = 1.5 }"));
+            builder = builder.experiment(&text, 6, rates([200.0, 100.0, 100.0], 0.01));
+        }
+        SessionResults::of(&Report::of(&builder.pending("pipes").judged()), note)
+    }
+
+    #[test]
+    fn a_newer_session_replaces_the_experiments_that_it_has_run() {
+        let all = results(&["one", "two"], "older").and(results(&["two"], "newer"));
+        let owners = |at: usize| all.sessions[at].experiments.iter().cloned().collect::<Vec<_>>();
+        assert_eq!((owners(0), owners(1)), (vec!["two".to_owned()], vec!["one".to_owned()]));
+        assert!(all.machine().starts_with("`two`: "), "{}", all.machine());
+        assert!(all.machine().contains("newer") && all.machine().contains("\n`one`: "));
+        assert_eq!(all.experiments.len(), 2, "what has not begun has no results");
+        let whole = all.and(results(&["one", "two"], "newest"));
+        assert_eq!(whole.sessions.len(), 1);
+        assert!(whole.machine().contains("newest") && !whole.machine().starts_with('`'));
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! [`model::Report`] is made once from a [`SessionRecord`]. The page, the terminal's summary and the tables only show it.
 
+mod contrast;
 pub mod csv;
 pub mod docs;
 pub mod findings;
 pub mod model;
 pub mod page;
+pub mod prose;
+mod rest;
 pub mod terminal;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -2,12 +2,16 @@
 
 use console::Style;
 
+use super::contrast::{Contrast, contrasts};
 use super::model::answer::AnswerKind;
 use super::model::claim::{ClaimReport, Tone};
 use super::model::experiment::{ExperimentReport, ExperimentState};
 use super::model::{Report, words};
+use super::rest::rest;
 use super::verdicts::{self, Conclusion, OpenReason};
-use crate::spec::experiment::QUICK;
+
+/// How many of the largest effects a terminal shows; the page shows more.
+const FOUND_MOST: usize = 3;
 
 /// With fewer columns than this, a claim takes two lines in place of one.
 const NARROW: usize = 64;
@@ -18,6 +22,7 @@ const NARROW: usize = 64;
 pub fn summary(report: &Report, width: usize, is_coloured: bool) -> String {
     let mut lines = Lines { out: String::new(), width: width.max(20), is_coloured };
     lines.head(report);
+    lines.found(report);
     lines.answers(report);
     lines.claims(report);
     lines.missing(report);
@@ -105,6 +110,18 @@ impl Lines {
         }
     }
 
+    /// The largest effects that were found.
+    fn found(&mut self, report: &Report) {
+        let contrasts = contrasts(report);
+        if !contrasts.is_empty() {
+            self.heading("What was found");
+        }
+        for Contrast { sentence, factor, .. } in contrasts.iter().take(FOUND_MOST) {
+            let range = words::range(factor.low, factor.high);
+            self.wrapped("  ", 4, &format!("{sentence} ({range})"));
+        }
+    }
+
     /// The questions with their answers; nothing if these experiments answer no question.
     fn answers(&mut self, report: &Report) {
         if !report.has_answers() {
@@ -165,13 +182,8 @@ impl Lines {
                 self.wrapped("    ", 9, &format!("open: {}", open_words(&open)));
             }
         }
-        let is_open = |claim: &ClaimReport| claim.verdict.tone == Tone::Open;
-        if report.session.preset == QUICK
-            && report.experiments.iter().any(|one| one.claims.iter().any(is_open))
-        {
-            let text = "What is open needs more time: drover lab run EXPERIMENT --preset standard, minutes for \
-                        each. The report has the reason of each claim.";
-            self.wrapped("  ", 4, text);
+        if let Some(rest) = rest(report) {
+            self.wrapped("  ", 4, &format!("{rest} The report has the reason of each claim."));
         }
     }
 

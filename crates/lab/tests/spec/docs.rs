@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use drover_lab::report::docs;
 use drover_lab::report::findings::SessionResults;
+use drover_lab::report::prose::SessionMedians;
 use drover_lab::spec::built_in;
 use drover_lab::spec::schema::{self, reference};
 
@@ -87,11 +88,58 @@ fn every_experiment_has_a_page_that_is_up_to_date() {
     let folder = docs().join("experiments");
     let results = fs::read_to_string(folder.join("results.json")).unwrap();
     let results: SessionResults = serde_json::from_str(&results).unwrap();
-    let pages = docs::pages(&folder, &results).unwrap();
-    assert_eq!(pages.len(), built_in::names().len() + 1);
+    let medians = fs::read_to_string(folder.join("medians.json")).unwrap();
+    let medians: SessionMedians = serde_json::from_str(&medians).unwrap();
+    let pages = docs::pages(&folder, &results, &medians).unwrap();
+    assert_eq!(pages.len(), built_in::names().len() + 2);
     for (path, text) in pages {
         same(&path, &text);
     }
+}
+
+/// What a page says of measurements has its numbers from the session's data, by markers. Other numbers in these parts are those of
+/// the experiment's file: its levels and thresholds.
+#[test]
+fn no_number_of_a_page_is_written_by_hand() {
+    let mut unmarked = Vec::new();
+    for name in built_in::names() {
+        let page = fs::read_to_string(docs().join(format!("experiments/{name}.md"))).unwrap();
+        let file = format!("experiments/{name}.toml");
+        let experiment = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let experiment = fs::read_to_string(experiment).unwrap();
+        let known: BTreeSet<String> = numbers(&experiment).into_iter().collect();
+        for part in ["## What was measured here", "## What to read from it"] {
+            let Some((_, rest)) = page.split_once(part) else { continue };
+            let prose = rest.split("\n## ").next().unwrap().split("<!-- generated").next().unwrap();
+            let own = numbers(&without_marked(prose)).into_iter().filter(|it| !known.contains(it));
+            unmarked.extend(own.map(|number| format!("{name}, {part}: {number}")));
+        }
+    }
+    assert!(unmarked.is_empty(), "numbers without data:\n{}", unmarked.join("\n"));
+}
+
+/// Prose without marked numbers, code, and the targets of links.
+fn without_marked(prose: &str) -> String {
+    let mut text = prose.to_owned();
+    for (begin, end) in [("<!-- = ", "<!-- . -->"), ("`", "`"), ("](", ")")] {
+        while let Some(start) = text.find(begin) {
+            let rest = &text[start + begin.len()..];
+            let length = rest.find(end).map_or(rest.len(), |it| it + end.len());
+            text.replace_range(start..start + begin.len() + length, " ");
+        }
+    }
+    text
+}
+
+/// The numbers in a text, without commas between thousands; no years, and none that are parts of names.
+fn numbers(text: &str) -> Vec<String> {
+    let is_part = |letter: char| letter.is_alphanumeric() || ['.', ',', '_', '-'].contains(&letter);
+    let words = text.split(|letter: char| !is_part(letter));
+    let words =
+        words.map(|word| word.trim_matches(|it: char| !it.is_alphanumeric()).replace(',', ""));
+    let is_number = |word: &String| word.parse::<f64>().is_ok_and(f64::is_finite);
+    let is_year = |word: &String| word.parse::<u32>().is_ok_and(|it| (1990..2030).contains(&it));
+    words.filter(|word| is_number(word) && !is_year(word)).collect()
 }
 
 /// The files in this folder with one of these extensions.

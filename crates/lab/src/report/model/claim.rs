@@ -38,6 +38,10 @@ pub struct ClaimReport {
     pub null: Option<f64>,
     /// Whether effects are positive numbers, for example ratios, that vary by factors.
     pub is_log: bool,
+    /// Whether effects are what one side has, divided by what the other has at the same levels: no change from one level to
+    /// another, for example. The page's data lack it.
+    #[serde(skip)]
+    pub is_ratio: bool,
     /// The effect that the document measured; of several values the lowest and the highest.
     pub published: Option<[f64; 2]>,
     /// A remark on the published value.
@@ -248,6 +252,7 @@ pub fn claim(
         below: claim.holds.below,
         null: claim.null(),
         is_log: !is_linear(&claim.effect),
+        is_ratio: matches!(claim.effect, Effect::Ratio(_)),
         published: published_effect(claim, of_document.as_ref()),
         published_note: published_note(claim),
         note: claim.note.clone(),

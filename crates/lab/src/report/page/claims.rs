@@ -2,28 +2,24 @@
 
 use maud::{Markup, html};
 
-use super::{badge, heading, section_id};
+use super::{badge, folded, section_id};
 use crate::report::model::claim::{ClaimReport, Tone};
 use crate::report::model::experiment::ExperimentReport;
 use crate::report::model::{Report, VerdictCounts};
 use crate::report::verdicts::{self, Conclusion, OpenReason};
 use crate::spec::claim::By;
-use crate::spec::experiment::QUICK;
 
 /// Whether the report has a claim.
 pub(super) fn are_there(report: &Report) -> bool {
     report.experiments.iter().any(|one| !one.claims.is_empty())
 }
 
-/// The counts and the table; empty if there is no claim.
+/// The counts by verdict and the table; empty if there is no claim.
 pub(super) fn render(report: &Report) -> Markup {
     if !are_there(report) {
         return html! {};
     }
-    html! {
-        section.all-claims {
-            (heading(2, "claims", "All claims"))
-            (decided(report))
+    let rest = html! {
             (tally("Claims of documents", &report.document))
             (tally("Claims of ours", &report.ours))
             div.filters id="claim-filters" hidden {}
@@ -36,12 +32,12 @@ pub(super) fn render(report: &Report) -> Markup {
                 }
                 @for one in &report.experiments { (experiment(one)) }
             }
-        }
-    }
+    };
+    html! { section.all-claims { (folded("claims", "All claims", &html! {}, &rest)) } }
 }
 
 /// How many claims are decided, and why other claims are not measured.
-fn decided(report: &Report) -> Markup {
+pub(super) fn decided(report: &Report) -> Markup {
     let claims = || report.experiments.iter().flat_map(|one| &one.claims);
     let decided = claims().filter(|claim| claim.verdict.tone != Tone::Open).count();
     let missing = claims().filter(|claim| claim.verdict.is_not_measured()).count();
@@ -51,9 +47,7 @@ fn decided(report: &Report) -> Markup {
             (verdicts::together(report)) "."
             @if missing > 0 {
                 " " (missing) " are not measured: the preset " b { (report.session.preset) }
-                ", or flags, leave out what they are about"
-                @if report.session.preset == QUICK { " ("  code { "--preset standard" } " has most of it)" }
-                "."
+                ", or flags, leave out what they are about."
             }
         }
     }

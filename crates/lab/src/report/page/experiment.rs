@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{effects, heading, medians, section_id};
+use super::{effects, folded, heading, medians, section_id, tones};
 use crate::journal::RUNS;
 use crate::report::model::experiment::{ExperimentReport, ExperimentState};
 use crate::report::model::figure::FigureReport;
@@ -13,11 +13,12 @@ use crate::report::{CLAIMS, SAMPLES};
 /// folder.
 pub(super) fn render(at: usize, one: &ExperimentReport, folder: &str) -> Markup {
     let anchor = |part: &str| format!("{}--{part}", one.id);
-    html! {
-        section.experiment {
-            (heading(2, &section_id(&one.id), &one.title))
+    let beside = html! {
+        (tones(one))
+        @if let Some(question) = &one.question { p.lead { (question) } }
+    };
+    let rest = html! {
             @if let Some(source) = &one.source { p.source { (source) } }
-            @if let Some(question) = &one.question { p.lead { (question) } }
             (state(one))
             @if !one.claims.is_empty() {
                 (heading(3, &anchor("claims"), "Claims"))
@@ -47,8 +48,8 @@ pub(super) fn render(at: usize, one: &ExperimentReport, folder: &str) -> Markup 
                 (method(one))
             }
             @if one.runs > 0 { (downloads(at, one, &anchor("data"), folder)) }
-        }
-    }
+    };
+    html! { section.experiment { (folded(&section_id(&one.id), &one.title, &beside, &rest)) } }
 }
 
 fn state(one: &ExperimentReport) -> Markup {

@@ -2,14 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::heading;
+use super::folded;
 use crate::report::model::Report;
 
 /// The environment, once for all experiments.
 pub(super) fn render(report: &Report) -> Markup {
-    html! {
-        section {
-            (heading(2, "machine", "The machine"))
+    let rest = html! {
             @if let Some(machine) = &report.machine {
                 @for difference in &machine.differences {
                     p.banner { "Not all experiments ran on the same system: " (difference) "." }
@@ -27,6 +25,6 @@ pub(super) fn render(report: &Report) -> Markup {
             } @else {
                 p { "No experiment has begun: the machine was not looked at." }
             }
-        }
-    }
+    };
+    html! { section { (folded("machine", "The machine", &html! {}, &rest)) } }
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{calibration, heading};
+use super::{calibration, folded, heading};
 use crate::analysis::FEWEST_ROUNDS;
 use crate::claims::family::FALSE_ALARMS;
 use crate::report::model::Report;
@@ -11,9 +11,7 @@ use crate::report::vendor::LIBRARIES;
 
 /// The method and the calibration.
 pub(super) fn render(report: &Report) -> Markup {
-    html! {
-        section {
-            (heading(2, "method", "Method and calibration"))
+    let rest = html! {
             ul {
                 li {
                     "Every cell, a subject under one level of every factor, runs once in each round, in random "
@@ -43,8 +41,8 @@ pub(super) fn render(report: &Report) -> Markup {
             (verdicts())
             (heading(3, "calibration", "Calibration"))
             (calibration::render(report))
-        }
-    }
+    };
+    html! { section { (folded("method", "Method and calibration", &html! {}, &rest)) } }
 }
 
 fn verdicts() -> Markup {

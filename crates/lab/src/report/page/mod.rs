@@ -14,6 +14,7 @@ mod experiment;
 mod machine;
 mod medians;
 mod method;
+mod opening;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -55,6 +56,7 @@ fn render_at(folder: &str, report: &Report, data: &str) -> String {
                 (contents(report))
                 main id="main" {
                     (head(report))
+                    (opening::render(report))
                     (answers::render(report))
                     (claims::render(report))
                     (machine::render(report))
@@ -91,6 +93,7 @@ fn contents(report: &Report) -> Markup {
             details open {
                 summary { "Contents" }
                 ol {
+                    @if claims::are_there(report) { li { a href="#found" { "What was found" } } }
                     @if report.has_answers() {
                         li { a href="#answers" { "What to use here" } }
                     }
@@ -151,6 +154,7 @@ fn section_id(id: &str) -> String {
         "calibration",
         "claim-filters",
         "claims",
+        "found",
         "machine",
         "main",
         "method",
@@ -169,6 +173,17 @@ fn heading(level: u8, anchor: &str, text: &str) -> Markup {
             2 => h2 id=(anchor) { (text) " " (link) },
             3 => h3 id=(anchor) { (text) " " (link) },
             _ => h4 id=(anchor) { (text) " " (link) },
+        }
+    }
+}
+
+/// A part that is folded until its reader wants it: its heading, what stands beside it, and the rest. The script unfolds it for
+/// those who follow a link into it.
+fn folded(anchor: &str, title: &str, beside: &Markup, rest: &Markup) -> Markup {
+    html! {
+        details.fold {
+            summary { (heading(2, anchor, title)) (beside) }
+            (rest)
         }
     }
 }

@@ -31,6 +31,22 @@ fn questions_and_claims_are_on_the_page_where_there_are_some() {
     );
 }
 
+/// The first screen: sentences with bars, what is decided, and what decides the rest. What follows is folded.
+#[test]
+fn a_page_begins_with_what_was_found() {
+    let one = text("one", &ratio("x", "{ above = 1.5 }"));
+    let record = Builder::new().experiment(&one, 6, rates([400.0, 100.0, 100.0], 0.0001)).judged();
+    let page = body(&record);
+    let [found, claims, experiment] = [" id=\"found\"", " id=\"claims\"", " id=\"one\""]
+        .map(|id| page.find(id).unwrap_or_else(|| panic!("{id}: {page}")));
+    assert!(found < claims && claims < experiment);
+    let opening = &page[found..claims];
+    assert!(opening.contains("a gets 4 ×") && opening.contains("class=\"bar\""), "{opening}");
+    assert!(opening.contains("<b>1 of 1 claims"), "{opening}");
+    assert_eq!(page.matches("<details class=\"fold\">").count(), 4, "claims, machine, method, one");
+    assert!(!page.contains("<details class=\"fold\" open"));
+}
+
 #[test]
 fn the_page_says_how_each_server_was_started() {
     let text = text("one", "").replace(

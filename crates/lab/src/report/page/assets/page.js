@@ -60,12 +60,17 @@
       show(node);
     }
   };
+  // Paper has everything.
+  let folded = [];
   window.addEventListener("beforeprint", () => {
     document.documentElement.dataset.paper = "";
+    folded = [...document.querySelectorAll("details.fold:not([open])")];
+    for (const node of folded) node.open = true;
     drawAll();
   });
   window.addEventListener("afterprint", () => {
     delete document.documentElement.dataset.paper;
+    for (const node of folded) node.open = false;
     drawAll();
   });
 
@@ -315,6 +320,7 @@
   // report, at the place where they were.
   const PLACE = "drover-reader";
   const keyOf = (node) =>
+    node.querySelector(":scope > summary [id]")?.id ??
     `${node.parentElement.closest("[id]")?.id}/${node.parentElement.querySelectorAll("details").length}`;
   const line = document.getElementById("progress");
   const top = (node) => node.getBoundingClientRect().top;
@@ -322,7 +328,9 @@
     const open = [...document.querySelectorAll("main details[open]")].map(keyOf);
     // Reports grow: the place is that of the last element with a name that begins above the view.
     const named = [...document.querySelectorAll("main :is(h2, h3, h4, article)[id]")];
-    const at = named.findLast((it) => it.offsetParent !== null && top(it) <= 0);
+    // What is folded has a place, too, in browsers that skip it rather than not display it.
+    const isShown = (it) => it.checkVisibility?.() ?? it.offsetParent !== null;
+    const at = named.findLast((it) => isShown(it) && top(it) <= 0);
     const place = at ? { id: at.id, top: top(at) } : { y: window.scrollY };
     const progress = line.hidden ? "" : line.textContent;
     sessionStorage.setItem(PLACE, JSON.stringify({ ...place, open, progress }));
