@@ -5,6 +5,9 @@ use crate::analysis::{FEWEST_ROUNDS, Interval};
 use crate::report::model::words::{counted, list, lower, number, quantity, range, ratio, sign};
 use crate::spec::metric::Better;
 
+/// How far from the best mean a candidate may be that is recommended. Another one was perhaps not shown to be worse for noise alone.
+const NEAR: f64 = 1.1;
+
 /// How many of the candidates that are ruled out are named with their ratios.
 const NAMED: usize = 3;
 
@@ -81,14 +84,19 @@ fn what(rule: &AnswerRule) -> String {
     }
 }
 
-/// The simplest candidate that none was shown to beat, and how much the others may still be ahead of it.
+/// The simplest candidate that none was shown to beat and whose mean is near the best one, and how much the others may still be
+/// ahead of it.
 fn unbeaten(finding: &Finding, rule: &AnswerRule, better: Better, order: &[String]) -> String {
     let is_unbeaten = |candidate: &&Candidate| {
         !matches!(candidate.standing, CandidateStanding::Worse | CandidateStanding::Out)
     };
     let place = |candidate: &&Candidate| order.iter().position(|name| *name == candidate.name);
     let left: Vec<&Candidate> = finding.candidates.iter().filter(is_unbeaten).collect();
-    let Some(simplest) = left.iter().copied().min_by_key(place) else { return String::new() };
+    let is_near = |one: &&Candidate| {
+        one.ratio.is_none_or(|it| it.value.max(1.0 / it.value) <= NEAR || is_ahead(it, better))
+    };
+    let near = left.iter().copied().filter(is_near);
+    let Some(simplest) = near.min_by_key(place) else { return String::new() };
     let what = what(rule);
     let head = format!("Take {what}{}: {}.", simplest.name, figure(finding, simplest));
     let others: Vec<&Candidate> =
@@ -119,6 +127,14 @@ fn unbeaten(finding: &Finding, rule: &AnswerRule, better: Better, order: &[Strin
         _ => "beat it".to_owned(),
     };
     format!("{head} None was shown to {beaten}{may_have}.")
+}
+
+/// Whether a candidate's mean is better than that which it is compared with.
+fn is_ahead(ratio: Interval, better: Better) -> bool {
+    match better {
+        Better::Higher => ratio.value > 1.0,
+        Better::Lower => ratio.value < 1.0,
+    }
 }
 
 /// Who is ahead in few rounds, and of whom that is not shown.

@@ -122,6 +122,30 @@ fn what_is_better_than_what_is_enough_is_not_called_less() {
     assert!(!finding.sentence().contains("8: "), "{}", finding.sentence());
 }
 
+/// Rounds of a are so far apart that nothing is shown of it, not even that it has half of what b has.
+#[test]
+fn what_noise_alone_keeps_in_the_race_is_not_recommended() {
+    for (of_a, taken) in [(50.0, "Take b"), (98.0, "Take a")] {
+        let record = Builder::new()
+            .experiment(&text("one", ""), 8, |cell, round, sample| {
+                let swing = if round % 2 == 0 { 2.5 } else { 0.4 };
+                let value = match cell.subject.as_str() {
+                    "a" => of_a * swing,
+                    "b" => 100.0 * (1.0 + 0.01 * noise(cell, round)),
+                    _ => 10.0 * (1.0 + 0.01 * noise(cell, round)),
+                };
+                sample.values.insert("response-rate".to_owned(), value);
+            })
+            .judged();
+        let measured = &record.measured[0];
+        let rule = "experiment = 'one'\nmetric = 'response-rate'\nchoose = 'subject'\nwhen = 'now'";
+        let rule: AnswerRule = toml::from_str(rule).unwrap();
+        let finding = finding(&rule, measured, &rule.places(measured)[0]);
+        assert_eq!(finding.outcome, AnswerKind::Narrowed);
+        assert!(finding.headline.starts_with(taken), "{}", finding.headline);
+    }
+}
+
 /// Too few events leave out percentiles only. A window that was not steady leaves out every metric.
 #[test]
 fn only_a_mark_that_leaves_runs_out_is_blamed() {
