@@ -18,9 +18,10 @@ use std::sync::Arc;
 use super::sendfile::{SENDFILE, Sendfile};
 use super::splice::{PIPE_SIZE, SPLICE, Splice};
 use super::threads::{self, THREADS, Threads};
+use super::writev::WRITEV;
 use crate::fileio::support::page_cache::{has_pages, is_read};
 use crate::fileio::support::reads::Reads;
-use crate::fileio::{Backend, FileIo, FileIoOptions, ReadTimes, Sent, Transfer};
+use crate::fileio::{Backend, FileIo, FileIoOptions, ReadTimes, Sent, Transfer, read_here};
 use crate::files::served::ServedFile;
 use crate::key::Key;
 use drover_sys::waker::Waker;
@@ -62,7 +63,7 @@ struct Auto {
     waker: Arc<Waker>,
     /// The cached part of each file that is remembered, by descriptor number.
     known: Vec<Known>,
-    /// The backend that was asked to send last.
+    /// The backend that was asked to send or to read last.
     sender: &'static Backend,
     /// The number of calls of [`FileIo::forget_cached`]. An entry of `known` with another period is void.
     period: u32,
@@ -115,18 +116,45 @@ impl FileIo for Auto {
             }
             return self.large.send(transfer);
         }
-        if self.cold.is_none() {
-            // If no thread can be started, sendfile(2) waits for the disk on the worker's thread.
-            self.cold = threads::open(&self.options, &self.waker).ok();
-        }
-        self.sender = if self.cold.is_some() { &THREADS } else { &SENDFILE };
-        match &mut self.cold {
-            Some(cold) => cold.send(transfer),
-            None => self.cached.send(transfer),
+        match self.cold() {
+            Some(cold) => {
+                let sent = cold.send(transfer);
+                self.sender = &THREADS;
+                sent
+            }
+            None => {
+                self.sender = &SENDFILE;
+                self.cached.send(transfer)
+            }
         }
     }
 
     fn sender(&self) -> &'static Backend {
+        self.sender
+    }
+
+    /// Reads what is in the page cache at once, as `writev` does, and has the threads read all else.
+    fn read(&mut self, transfer: Transfer<'_>, into: &mut Vec<u8>) -> io::Result<Sent> {
+        let is_cold = self.cold.as_ref().is_some_and(|cold| cold.has(transfer.key));
+        if !is_cold && let Some(len) = self.cached_len(transfer.file, transfer.offset, transfer.len)
+        {
+            self.sender = &WRITEV;
+            return read_here(&Transfer { len, ..transfer }, into);
+        }
+        match self.cold() {
+            Some(cold) => {
+                let read = cold.read(transfer, into);
+                self.sender = &THREADS;
+                read
+            }
+            None => {
+                self.sender = &WRITEV;
+                read_here(&transfer, into)
+            }
+        }
+    }
+
+    fn reader(&self) -> &'static Backend {
         self.sender
     }
 
@@ -167,6 +195,15 @@ impl Auto {
             sender: &SENDFILE,
             period: 0,
         }
+    }
+
+    /// What reads bytes that are not in the page cache. `None`: no thread can be started, and whoever reads waits for the disk on the
+    /// worker's thread.
+    fn cold(&mut self) -> Option<&mut Reads<Threads>> {
+        if self.cold.is_none() {
+            self.cold = threads::open(&self.options, &self.waker).ok();
+        }
+        self.cold.as_mut()
     }
 
     /// Frees the buffer of a connection if the bytes that were not sent yet are in the page cache. A slow

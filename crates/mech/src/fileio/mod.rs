@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use crate::files::served::ServedFile;
 use crate::key::Key;
 use drover_sys::process::on_own_thread;
+use drover_sys::reserve::try_resize;
 use drover_sys::waker::Waker;
 
 mod auto;
@@ -53,6 +54,21 @@ pub trait FileIo {
 
     /// The backend that [`FileIo::send`] has used the last time: of [`auto()`] one of those that it combines.
     fn sender(&self) -> &'static Backend;
+
+    /// Appends the next bytes of the file to `into`, in place of sending them: what is encrypted passes through memory. Of
+    /// `transfer`, the head and the socket are left alone, and at most [`Transfer::at_once`] bytes are read. A backend that sends
+    /// without reading (sendfile, splice, mmap) reads as `writev` does.
+    ///
+    /// # Errors
+    /// As [`FileIo::send`], but for those of the socket; `ENOMEM`.
+    fn read(&mut self, transfer: Transfer<'_>, into: &mut Vec<u8>) -> io::Result<Sent> {
+        read_here(&transfer, into)
+    }
+
+    /// The backend that [`FileIo::read`] has used the last time.
+    fn reader(&self) -> &'static Backend {
+        &writev::WRITEV
+    }
 
     /// Collects the reads that have ended, and appends the keys of their connections to `ready`. The
     /// worker calls this method after every wait. The end of a read ends the wait by the worker's
@@ -299,6 +315,19 @@ pub fn auto() -> &'static Backend {
 /// The error for a file that has become shorter since its length was sent to the client.
 fn truncated() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the file was truncated while it was sent")
+}
+
+/// Appends the next bytes of the transfer's file to `into`, by pread(2) on this thread.
+fn read_here(transfer: &Transfer<'_>, into: &mut Vec<u8>) -> io::Result<Sent> {
+    let len = transfer.len.min(transfer.at_once) as usize;
+    let before = into.len();
+    try_resize(into, before + len, 0)?;
+    let read = rustix::io::pread(transfer.file, &mut into[before..], transfer.offset);
+    into.truncate(before + read.unwrap_or(0));
+    match read? {
+        0 => Err(truncated()),
+        count => Ok(Sent::Bytes(count)),
+    }
 }
 
 /// Sends `head` with `MSG_MORE`: the kernel waits for more bytes, so that the head and the file's first

@@ -10,16 +10,21 @@ use drover_sys::reserve::{make_room, try_zeroed};
 use crate::files::served::ServedFile;
 use crate::net::shared_bytes::SharedBytes;
 
-/// Received bytes that the coroutine has not consumed yet.
+/// Received bytes that the coroutine has not consumed yet. If the connection has a layer ([`super::Layer`]), plain bytes stand in front,
+/// and behind them what it has not opened yet.
 pub(crate) struct Input {
     bytes: Box<[u8]>,
     start: usize,
+    /// Where the plain bytes end: `end`, unless a layer opens what is received.
+    plain: usize,
     end: usize,
+    /// Whether a layer opens what is received.
+    is_sealed: bool,
 }
 
 impl Input {
     fn new(capacity: usize) -> io::Result<Input> {
-        Ok(Input { bytes: try_zeroed(capacity)?, start: 0, end: 0 })
+        Ok(Input { bytes: try_zeroed(capacity)?, start: 0, plain: 0, end: 0, is_sealed: false })
     }
 
     /// A buffer that is exactly as long as `parts` together, and filled with them.
@@ -28,11 +33,43 @@ impl Input {
         make_room(&mut bytes, parts[0].len() + parts[1].len())?;
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
         let bytes = bytes.into_boxed_slice();
-        Ok(Input { end: bytes.len(), bytes, start: 0 })
+        let end = bytes.len();
+        Ok(Input { bytes, start: 0, plain: end, end, is_sealed: false })
     }
 
+    /// The plain bytes.
     pub(crate) fn filled(&self) -> &[u8] {
+        &self.bytes[self.start..self.plain]
+    }
+
+    /// All bytes.
+    fn all(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
+    }
+
+    /// The bytes that the layer has not opened.
+    pub(crate) fn sealed(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.plain..self.end]
+    }
+
+    /// Of the sealed bytes, the first `used` have been opened, and `plain` bytes stand in their place.
+    pub(crate) fn opened(&mut self, used: usize, plain: usize) {
+        debug_assert!(plain <= used && self.plain + used <= self.end);
+        self.bytes.copy_within(self.plain + used..self.end, self.plain + plain);
+        self.end -= used - plain;
+        self.plain += plain;
+    }
+
+    /// From now on a layer opens what is received, and what is here already.
+    pub(crate) fn seal(&mut self) {
+        (self.is_sealed, self.plain) = (true, self.start);
+    }
+
+    /// Takes over how much of `other`, whose bytes these are the first of, is plain.
+    fn divide_as(&mut self, other: &Input) {
+        if other.is_sealed {
+            (self.is_sealed, self.plain) = (true, self.start + other.filled().len());
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -43,10 +80,11 @@ impl Input {
     /// the front first. Empty if the buffer is full.
     pub(crate) fn spare(&mut self) -> &mut [u8] {
         if self.start == self.end {
-            (self.start, self.end) = (0, 0);
+            (self.start, self.plain, self.end) = (0, 0, 0);
         } else if self.end == self.bytes.len() && self.start > 0 {
             self.bytes.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+            (self.plain, self.end) = (self.plain - self.start, self.end - self.start);
+            self.start = 0;
         }
         &mut self.bytes[self.end..]
     }
@@ -63,10 +101,13 @@ impl Input {
     pub(crate) fn received(&mut self, count: usize) {
         self.end += count;
         debug_assert!(self.end <= self.bytes.len());
+        if !self.is_sealed {
+            self.plain = self.end;
+        }
     }
 
     pub(crate) fn consume(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.end);
+        self.start = (self.start + count).min(self.plain);
     }
 }
 
@@ -222,7 +263,8 @@ impl BufferPool {
             return;
         }
         if self.inputs.len() < self.kept {
-            (input.start, input.end) = (0, 0);
+            (input.start, input.plain, input.end) = (0, 0, 0);
+            input.is_sealed = false;
             self.inputs.push(input);
         } else {
             self.large -= 1;
@@ -238,20 +280,26 @@ impl BufferPool {
     /// the middle of a message. A buffer that is more than half full is returned unchanged, and so is each if there is no
     /// memory for another one.
     pub(crate) fn shrink(&mut self, input: Box<Input>) -> Box<Input> {
-        if self.is_small(&input) || input.filled().len() > self.input_capacity / 2 {
+        if self.is_small(&input) || input.all().len() > self.input_capacity / 2 {
             return input;
         }
-        let Ok(small) = Input::of([input.filled(), &[]]) else { return input };
+        let Ok(mut small) = Input::of([input.all(), &[]]) else { return input };
+        small.divide_as(&input);
         self.give_input(input);
         Box::new(small)
     }
 
-    /// A small buffer with the bytes of `parts`, if the pool has no free large buffer and may not keep
+    /// A small buffer with what was received `before` and `bytes` behind it, if the pool has no free large buffer and may not keep
     /// another one. So a burst of short messages does not allocate large buffers. `None` also if there is no memory for it.
-    pub(crate) fn small_of(&self, parts: [&[u8]; 2]) -> Option<Box<Input>> {
+    pub(crate) fn small_of(&self, before: Option<&Input>, bytes: &[u8]) -> Option<Box<Input>> {
+        let earlier = before.map_or(&[][..], Input::all);
         let scarce = self.inputs.is_empty() && self.large >= self.kept;
-        let fits = parts[0].len() + parts[1].len() < self.input_capacity;
-        if scarce && fits { Input::of(parts).map(Box::new).ok() } else { None }
+        if !scarce || earlier.len() + bytes.len() >= self.input_capacity {
+            return None;
+        }
+        let mut small = Input::of([earlier, bytes]).ok()?;
+        before.into_iter().for_each(|before| small.divide_as(before));
+        Some(Box::new(small))
     }
 
     /// A buffer of full size with the content of `small`.
@@ -261,7 +309,8 @@ impl BufferPool {
     #[cold]
     pub(crate) fn grow(&mut self, small: &Input) -> io::Result<Box<Input>> {
         let mut input = self.take_input()?;
-        input.append(small.filled());
+        input.append(small.all());
+        input.divide_as(small);
         Ok(input)
     }
 
@@ -311,6 +360,38 @@ mod tests {
         assert_eq!(input.spare().len(), 4);
     }
 
+    /// The plain bytes, and those that the layer has not opened.
+    fn halves(input: &Input) -> (&[u8], &[u8]) {
+        (input.filled(), &input.bytes[input.plain..input.end])
+    }
+
+    #[test]
+    fn what_a_layer_has_opened_stands_in_front_of_what_it_has_not() {
+        let mut pool = BufferPool::new(8, KEPT);
+        let mut input = pool.take_input().unwrap();
+        input.seal();
+        input.append(b"<a><b");
+        assert_eq!(halves(&input), (&b""[..], &b"<a><b"[..]));
+        input.sealed()[0] = b'a';
+        input.opened(3, 1);
+        assert_eq!(halves(&input), (&b"a"[..], &b"<b"[..]));
+        let mut small = pool.shrink(input);
+        assert_eq!(halves(&small), (&b"a"[..], &b"<b"[..]));
+        let mut input = pool.grow(&small).unwrap();
+        input.append(b">");
+        assert_eq!(halves(&input), (&b"a"[..], &b"<b>"[..]));
+        input.consume(9);
+        assert!(input.filled().is_empty() && !input.is_empty());
+        input.spare();
+        assert_eq!(&*input.sealed(), b"<b>");
+        pool.give_input(input);
+        let mut input = pool.take_input().unwrap();
+        input.append(b"plain");
+        assert_eq!(input.filled(), b"plain", "a buffer is as good as new");
+        small.seal();
+        assert_eq!(&*small.sealed(), b"a<b");
+    }
+
     #[test]
     fn an_input_shrinks_to_what_it_holds_and_grows_again() {
         let mut pool = BufferPool::new(8, KEPT);
@@ -332,12 +413,13 @@ mod tests {
     fn bursts_beyond_what_is_kept_have_small_buffers() {
         let mut pool = BufferPool::new(8, KEPT);
         let large: Vec<_> = (0..KEPT).map(|_| pool.take_input().unwrap()).collect();
-        assert_eq!(pool.small_of([b"abc", b"de"]).unwrap().filled(), b"abcde");
-        assert!(pool.small_of([b"abcd", b"efgh"]).is_none(), "it would be no small one");
+        let before = Input::of([b"abc", b""]).unwrap();
+        assert_eq!(pool.small_of(Some(&before), b"de").unwrap().filled(), b"abcde");
+        assert!(pool.small_of(Some(&before), b"defgh").is_none(), "it would be no small one");
         let beyond = pool.take_input().unwrap();
         large.into_iter().chain([beyond]).for_each(|input| pool.give_input(input));
         assert_eq!((pool.inputs.len(), pool.large), (KEPT, KEPT));
-        assert!(pool.small_of([b"a", b""]).is_none(), "large ones are free");
+        assert!(pool.small_of(None, b"a").is_none(), "large ones are free");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use rustix::net::Shutdown;
 
 use super::buffers::BufferPool;
 use super::contract::{Driver, Fill, SocketOrigin, StreamPosition};
+use super::layer::{Layer, Layered};
 use super::limits::min_rate::Pace;
 use super::slot::{Flags, Slot};
 use super::state::Inner;
@@ -115,7 +116,7 @@ impl<'n> Conn<'n> {
     }
 
     fn poll_fill_so(&self, fill: Fill) -> Poll<io::Result<usize>> {
-        self.poll_receive(|driver, key, slot, pool| {
+        self.poll_receive(move |driver, key, slot, pool| {
             let polled = driver.poll_fill(key, slot, pool, fill);
             if fill.position != StreamPosition::Within && polled.is_pending() {
                 slot.flags |= Flags::IDLE;
@@ -134,15 +135,26 @@ impl<'n> Conn<'n> {
     /// # Errors
     /// Errors of [`Conn::fill`].
     pub async fn skip(&self, most: usize) -> io::Result<usize> {
+        if self.has_layer() {
+            return self.skip_opened(most).await;
+        }
         poll_fn(|_| {
             self.poll_receive(|driver, key, slot, pool| driver.poll_skip(key, slot, pool, most))
         })
         .await
     }
 
+    /// [`Conn::skip`] of bytes that a layer opens: they have to be received to be dropped.
+    async fn skip_opened(&self, most: usize) -> io::Result<usize> {
+        // Without a limit: it would be one for the bytes of the wire, of which a record may have many more.
+        let count = self.fill().await?.min(most);
+        self.io(|_| (count, ()));
+        Ok(count)
+    }
+
     fn poll_receive(
         &self,
-        receive: impl FnOnce(
+        mut receive: impl FnMut(
             &mut dyn Driver,
             Key,
             &mut Slot,
@@ -161,7 +173,11 @@ impl<'n> Conn<'n> {
                 slot.grow_input(&mut inner.pool)?;
             }
             let was_reported = !slot.flags.contains(Flags::GUESSED);
-            let polled = receive(&mut *inner.driver, self.key, slot, &mut inner.pool);
+            let polled = match slot.layer {
+                None => receive(&mut *inner.driver, self.key, slot, &mut inner.pool),
+                Some(_) => inner.receive_opened(self.key, receive),
+            };
+            let slot = &mut inner.slots[index];
             if polled.is_pending() && slot.input.is_some() {
                 slot.shrink_input(&mut inner.pool);
             }
@@ -199,8 +215,68 @@ impl<'n> Conn<'n> {
     pub fn is_under_way(&self) -> bool {
         self.with(|inner, index| {
             let slot = &inner.slots[index];
-            slot.sending.is_some() || slot.output.is_some() || !slot.received().is_empty()
+            slot.sending.is_some()
+                || slot.output.is_some()
+                || !slot.received().is_empty()
+                || slot.layer.as_ref().is_some_and(|layered| layered.is_under_way())
         })
+    }
+
+    /// Puts a layer between the wire and this connection. What was received and not consumed is the first that it opens.
+    /// [`Conn::open_layer`] waits until it is open.
+    pub fn set_layer(&self, layer: Box<dyn Layer>) {
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index];
+            slot.layer = Some(Box::new(Layered::new(layer)));
+            slot.input.iter_mut().for_each(|input| input.seal());
+        });
+    }
+
+    /// Whether the connection has a layer.
+    #[must_use]
+    pub fn has_layer(&self) -> bool {
+        self.with(|inner, index| inner.slots[index].layer.is_some())
+    }
+
+    /// Receives, and sends what the layer answers, until the layer is open. What the peer has sent behind that is reported by the
+    /// next [`Conn::fill`]. Before the layer is open, nothing can be sent.
+    ///
+    /// # Errors
+    /// `UnexpectedEof`: the peer has ended before; those of the layer, and of [`Conn::fill`].
+    pub async fn open_layer(&self) -> io::Result<()> {
+        let is_open = || {
+            self.with(|inner, index| {
+                inner.slots[index].layer.as_ref().is_none_or(|it| it.is_open())
+            })
+        };
+        poll_fn(|_| {
+            loop {
+                let polled = self.poll_fill();
+                // Plain bytes may have come with the end of the handshake, and nothing may follow it for long.
+                match polled {
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    _ if is_open() => {
+                        self.with(|inner, index| {
+                            let layer = &mut inner.slots[index].layer;
+                            layer.iter_mut().for_each(|it| it.report_again());
+                        });
+                        return Poll::Ready(Ok(()));
+                    }
+                    Poll::Ready(Ok(0)) => {
+                        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        })
+        .await
+    }
+
+    /// Queues what tells the peer of the layer that nothing more comes, behind all that is queued; [`Conn::flush`] sends it. Does
+    /// nothing without a layer.
+    pub fn close_layer(&self) {
+        self.with(|inner, index| inner.slots[index].layer.iter_mut().for_each(|it| it.close()));
     }
 
     /// How many received bytes have not been consumed.
@@ -330,6 +406,9 @@ impl<'n> Conn<'n> {
         self.with(|inner, index| {
             let slot = &mut inner.slots[index];
             slot.check_deadline()?;
+            if slot.layer.is_some() {
+                return inner.poll_send_sealed(self.key, true);
+            }
             let Some(mut sending) = slot.sending.take().or_else(|| slot.output.take()) else {
                 return Poll::Ready(Ok(0));
             };
@@ -410,9 +489,13 @@ impl<'n> Conn<'n> {
     /// The path of the file that is being sent, also after sending has failed.
     #[must_use]
     pub fn sends_from(&self) -> Option<PathBuf> {
-        self.with(|inner, index| match &inner.slots[index].sending.as_ref()?.body {
-            Body::File { file, .. } => Some(crate::files::bytes::name_of(file.as_fd())),
-            _ => None,
+        self.with(|inner, index| {
+            let slot = &inner.slots[index];
+            let plain = slot.layer.as_ref().and_then(|layered| layered.plain());
+            match &plain.or(slot.sending.as_deref())?.body {
+                Body::File { file, .. } => Some(crate::files::bytes::name_of(file.as_fd())),
+                _ => None,
+            }
         })
     }
 

@@ -13,17 +13,17 @@
 //! `WouldBlock` when there is nothing more to take.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::SocketAddrAny;
 
-use super::buffers::{BufferPool, Output};
+use super::buffers::{Body, BufferPool, Output};
 use super::slot::Slot;
 #[cfg(doc)]
 use crate::fileio::FileIo;
-use crate::fileio::ReadTimes;
+use crate::fileio::{ReadTimes, Sent, Transfer};
 use crate::key::Key;
 use crate::readiness::Event;
 
@@ -133,6 +133,29 @@ pub struct DispatchCounts {
     pub short_sends: u64,
 }
 
+/// What [`Driver::read_file`] is to read.
+///
+/// # Errors
+/// The output has no file, or the slot no socket.
+pub(crate) fn transfer_of<'t>(
+    key: Key,
+    slot: &'t Slot,
+    output: &'t Output,
+) -> io::Result<Transfer<'t>> {
+    let Body::File { file, offset, .. } = &output.body else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    Ok(Transfer {
+        key,
+        socket: slot.fd.as_ref().ok_or(io::ErrorKind::NotConnected)?.as_fd(),
+        head: &[],
+        file,
+        offset: offset + output.body_sent,
+        len: output.body_left(),
+        at_once: output.at_once,
+    })
+}
+
 /// A function that is called with the events of each wait.
 pub(crate) type EventListener = Box<dyn FnMut(&[Event])>;
 
@@ -205,6 +228,16 @@ pub(crate) trait Driver {
         slot: &mut Slot,
         output: &mut Output,
     ) -> Poll<io::Result<u64>>;
+
+    /// Appends the next bytes of the file that `output` has as its body to `into`, at most [`Output::at_once`]: they are not sent as they
+    /// are. `Later`: [`Driver::turn`] names the slot when they can be had.
+    fn read_file(
+        &mut self,
+        key: Key,
+        slot: &Slot,
+        output: &Output,
+        into: &mut Vec<u8>,
+    ) -> io::Result<Sent>;
 
     /// Takes all of `output` or nothing, and returns how many bytes it has taken. The driver sends these
     /// bytes by itself, before it reports anything that the connection receives. A readiness mechanism

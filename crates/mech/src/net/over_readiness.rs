@@ -16,7 +16,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags};
 use super::buffers::{Body, BufferPool, Output};
 use super::contract::{
     AcceptRequest, DispatchCounts, Driver, EventListener, Fill, SKIPPED_AT_ONCE, SocketOrigin,
-    WaitTime, resume_owners,
+    WaitTime, resume_owners, transfer_of,
 };
 use super::slot::{Flags, Slot};
 use crate::fileio::support::counted::CountedFileIo;
@@ -405,6 +405,16 @@ impl Driver for ReadinessDriver {
             }
         }
         Poll::Ready(Ok(0))
+    }
+
+    fn read_file(
+        &mut self,
+        key: Key,
+        slot: &Slot,
+        output: &Output,
+        into: &mut Vec<u8>,
+    ) -> io::Result<Sent> {
+        self.files.read(transfer_of(key, slot, output)?, into)
     }
 
     fn take_file_times(&mut self, key: Key) -> ReadTimes {

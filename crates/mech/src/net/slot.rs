@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use bitflags::bitflags;
 
 use super::buffers::{BufferPool, Input, Output};
+use super::layer::Layered;
 use super::worker::wheel::Deadline;
 use crate::key::Key;
 use crate::readiness::{Interest, Ready};
@@ -57,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) flags: Flags,
     /// The number of the listener that has accepted its connection, if one has.
     pub(crate) listener: Option<u16>,
+    /// What lies between the wire and the coroutine's buffers; mostly nothing.
+    pub(crate) layer: Option<Box<Layered>>,
 }
 
 impl Slot {
@@ -101,8 +104,17 @@ impl Slot {
     pub(crate) fn take_input(&mut self, pool: &mut BufferPool) -> io::Result<Box<Input>> {
         match self.input.take() {
             Some(input) => Ok(input),
-            None => pool.take_input(),
+            None => pool.take_input().map(|input| self.sealed(input)),
         }
+    }
+
+    /// An empty buffer for what the connection receives.
+    #[inline]
+    fn sealed(&self, mut input: Box<Input>) -> Box<Input> {
+        if self.layer.is_some() {
+            input.seal();
+        }
+        input
     }
 
     /// Puts bytes that have come without being asked for behind those that were received, as far as
@@ -115,12 +127,14 @@ impl Slot {
         if self.input.is_none()
             && let Some(free) = pool.free_input()
         {
+            let free = self.sealed(free);
             return Ok(self.input.insert(free).append(bytes));
         }
         if self.input.as_ref().is_none_or(|input| pool.is_small(input))
-            && let Some(small) = pool.small_of([self.received(), bytes])
+            && let Some(small) = pool.small_of(self.input.as_deref(), bytes)
         {
-            self.input = Some(small);
+            let is_first = self.input.is_none();
+            self.input = Some(if is_first { self.sealed(small) } else { small });
             return Ok(bytes.len());
         }
         self.grow_input(pool)?;

@@ -43,6 +43,8 @@ pub(super) struct Inner {
     pub(super) sends: SendLimits,
     /// The listeners that have entered.
     pub(super) listeners: Listeners,
+    /// The plain bytes of the piece that is being sealed, or was sealed last; kept for its memory.
+    pub(super) sealing: Vec<u8>,
 }
 
 /// How a worker waits for events.
@@ -114,6 +116,7 @@ impl Inner {
             pool: BufferPool::new(options.input_capacity, options.buffers_kept),
             sends: SendLimits::new(options.send_budget),
             listeners: Listeners::default(),
+            sealing: Vec::new(),
         }
     }
 
@@ -170,6 +173,9 @@ impl Inner {
         if let Some(output) = slot.output.take() {
             self.pool.give_output(output);
         }
+        if let Some(output) = slot.layer.take().and_then(|mut layered| layered.take_plain()) {
+            self.pool.give_output(output);
+        }
     }
 
     /// Makes the coroutine of a slot run.
@@ -207,6 +213,10 @@ impl Inner {
         if slot.sending.is_some() {
             slot.output = Some(output);
             return (0, Ok(false));
+        }
+        if slot.layer.is_some() {
+            slot.output = Some(output);
+            return self.begin_sending_sealed(key);
         }
         let mut sent = if expects_input { self.driver.post(key, slot, &mut output) } else { 0 };
         let send_budget = self.sends.budget.of(&mut output, self.pool.outputs_lent());

@@ -55,7 +55,7 @@ use crate::fileio::{ReadTimes, Sent, Transfer};
 use crate::key::Key;
 use crate::net::buffers::{Body, BufferPool, Output};
 use crate::net::contract::{
-    AcceptRequest, DispatchCounts, Driver, Fill, SocketOrigin, WaitTime, resume_owners,
+    AcceptRequest, DispatchCounts, Driver, Fill, SocketOrigin, WaitTime, resume_owners, transfer_of,
 };
 use crate::net::slot::Slot;
 use drover_sys::reserve::try_resize;
@@ -390,6 +390,16 @@ impl Driver for CompletionDriver {
 
     fn is_posting(&self, key: Key) -> bool {
         self.states.get(key.slot as usize).is_some_and(|state| state.post != Post::Over)
+    }
+
+    fn read_file(
+        &mut self,
+        key: Key,
+        slot: &Slot,
+        output: &Output,
+        into: &mut Vec<u8>,
+    ) -> io::Result<Sent> {
+        self.files.read(transfer_of(key, slot, output)?, into)
     }
 
     fn take_file_times(&mut self, key: Key) -> ReadTimes {

@@ -11,6 +11,7 @@ mod chosen;
 mod counts;
 mod deadlines;
 mod files;
+mod layers;
 mod memory;
 mod order;
 mod readable;

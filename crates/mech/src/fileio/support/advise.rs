@@ -33,15 +33,30 @@ pub(crate) fn ahead<F: FileIo + 'static>(options: &FileIoOptions, inner: F) -> B
     Box::new(Advised { inner, step, counts })
 }
 
+impl<F> Advised<F> {
+    fn announce(&self, transfer: &Transfer<'_>) {
+        let most = transfer.len.min(self.step.saturating_mul(2));
+        will_need(transfer.file.as_fd(), transfer.offset, most, &self.counts);
+    }
+}
+
 impl<F: FileIo> FileIo for Advised<F> {
     fn sender(&self) -> &'static Backend {
         self.inner.sender()
     }
 
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
-        let most = transfer.len.min(self.step.saturating_mul(2));
-        will_need(transfer.file.as_fd(), transfer.offset, most, &self.counts);
+        self.announce(&transfer);
         self.inner.send(transfer)
+    }
+
+    fn read(&mut self, transfer: Transfer<'_>, into: &mut Vec<u8>) -> io::Result<Sent> {
+        self.announce(&transfer);
+        self.inner.read(transfer, into)
+    }
+
+    fn reader(&self) -> &'static Backend {
+        self.inner.reader()
     }
 
     fn forget(&mut self, key: Key) {

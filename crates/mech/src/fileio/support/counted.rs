@@ -8,7 +8,7 @@ use crate::fileio::{Backend, FileIo, FileIoCounts, FileIoOptions, ReadTimes, Sen
 use crate::key::Key;
 use drover_sys::waker::Waker;
 
-/// A worker's backend, whose [`FileIo::send`] is counted in [`FileIoCounts::sent`].
+/// A worker's backend, whose [`FileIo::send`] and [`FileIo::read`] are counted in [`FileIoCounts::sent`].
 pub(crate) struct CountedFileIo {
     inner: Box<dyn FileIo>,
     counts: Arc<FileIoCounts>,
@@ -33,12 +33,24 @@ impl CountedFileIo {
         let head = transfer.head.len();
         let sent = self.inner.send(transfer)?;
         if let Sent::Bytes(count) = sent {
-            let of_file = count.saturating_sub(head) as u64;
-            let sum = &self.counts.sent[self.inner.sender().place];
-            // The worker's thread alone counts here.
-            sum.store(sum.load(Ordering::Relaxed) + of_file, Ordering::Relaxed);
+            self.count(self.inner.sender(), count.saturating_sub(head));
         }
         Ok(sent)
+    }
+
+    /// As [`FileIo::read`].
+    pub(crate) fn read(&mut self, transfer: Transfer<'_>, into: &mut Vec<u8>) -> io::Result<Sent> {
+        let read = self.inner.read(transfer, into)?;
+        if let Sent::Bytes(count) = read {
+            self.count(self.inner.reader(), count);
+        }
+        Ok(read)
+    }
+
+    fn count(&self, backend: &Backend, bytes: usize) {
+        let sum = &self.counts.sent[backend.place];
+        // The worker's thread alone counts here.
+        sum.store(sum.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     }
 
     /// As [`FileIo::reap`].

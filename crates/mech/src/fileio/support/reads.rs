@@ -27,6 +27,7 @@ use crate::fileio::{
 };
 use crate::files::served::ServedFile;
 use crate::key::Key;
+use drover_sys::reserve::make_room;
 use drover_sys::socket::send_vectored;
 use drover_sys::waker::Waker;
 
@@ -430,16 +431,91 @@ impl<R: Reader> Reads<R> {
         self.free.push(id);
     }
 
-    /// Sends bytes from the buffer of operation `id`, which contains `filled` bytes. Frees the operation when
-    /// all its bytes are sent, or when memory is short.
-    fn send_read(&mut self, id: u32, filled: usize, transfer: &Transfer<'_>) -> io::Result<Sent> {
-        let operation = &self.operations[id as usize];
-        let from = (transfer.offset - operation.offset) as usize;
+    /// Which bytes of the `filled` ones in the buffer of operation `id` the transfer is about.
+    fn wanted_of(
+        &mut self,
+        id: u32,
+        filled: usize,
+        transfer: &Transfer<'_>,
+    ) -> io::Result<(usize, usize)> {
+        let from = (transfer.offset - self.operations[id as usize].offset) as usize;
         let to = filled.min(from.saturating_add(usize::try_from(transfer.len).unwrap_or(filled)));
         if from >= to {
             self.retire(id);
             return Err(truncated());
         }
+        Ok((from, to))
+    }
+
+    /// Copies bytes from the buffer of operation `id`, which contains `filled` bytes. Frees the operation when all its bytes are
+    /// copied, or when memory is short.
+    fn copy_read(
+        &mut self,
+        id: u32,
+        filled: usize,
+        transfer: &Transfer<'_>,
+        into: &mut Vec<u8>,
+    ) -> io::Result<Sent> {
+        let (from, to) = self.wanted_of(id, filled, transfer)?;
+        let count = (to - from).min(usize::try_from(transfer.at_once).unwrap_or(usize::MAX));
+        let buffer = self.operations[id as usize].buffer.as_ref();
+        let bytes = buffer.map_or(&[][..], |buffer| &buffer.bytes(filled)[from..from + count]);
+        make_room(into, bytes.len())?;
+        into.extend_from_slice(bytes);
+        if from + count == to || !self.memory.may_keep() {
+            self.retire(id);
+        }
+        Ok(Sent::Bytes(count))
+    }
+
+    /// The operation of the transfer's connection, and how many bytes its buffer contains. It is begun if there is none. `None`: it is
+    /// under way.
+    fn read_of(&mut self, transfer: &Transfer<'_>) -> io::Result<Option<(u32, usize)>> {
+        let mut id = self.of(transfer.key);
+        if id == NONE {
+            self.begin(transfer)?;
+            id = self.of(transfer.key);
+            if R::MAY_END_AT_ONCE {
+                self.end_at_once(id)?;
+            }
+        }
+        if self.timed {
+            self.account_if_ended(id);
+        }
+        match &mut self.operations[id as usize].state {
+            State::Waiting | State::Reading => Ok(None),
+            State::Read(filled) => Ok(Some((id, *filled))),
+            State::Failed(error) => {
+                let error = mem::replace(error, io::ErrorKind::Other.into());
+                self.retire(id);
+                Err(error)
+            }
+            State::Free => unreachable!("a slot's operation is in use"),
+        }
+    }
+
+    /// Collects what the reader has done already, perhaps operation `id`, which was just begun.
+    fn end_at_once(&mut self, id: u32) -> io::Result<()> {
+        self.take_ended()?;
+        let operation = &self.operations[id as usize];
+        if matches!(operation.state, State::Read(_)) && self.cached_at_once {
+            self.counts.at_once.fetch_add(1, Ordering::Relaxed);
+        }
+        let key = operation.key;
+        // `take_ended` may have collected reads of other connections. The kernel does not signal
+        // these reads again, so the notifier must end the worker's wait for them.
+        self.ready.retain(|&ready| ready != key);
+        if !self.ready.is_empty() {
+            self.reader.notify()?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes from the buffer of operation `id`, which contains `filled` bytes. Frees the operation when
+    /// all its bytes are sent, or when memory is short.
+    fn send_read(&mut self, id: u32, filled: usize, transfer: &Transfer<'_>) -> io::Result<Sent> {
+        let (from, to) = self.wanted_of(id, filled, transfer)?;
+        let operation = &self.operations[id as usize];
         let sent = match operation.buffer.as_ref().map(|buffer| (buffer, buffer.file())) {
             Some((_, Some(file))) => sendfile::send(transfer, file, from as u64, to - from),
             Some((buffer, None)) => {
@@ -462,40 +538,21 @@ impl<R: Reader> FileIo for Reads<R> {
     }
 
     fn send(&mut self, transfer: Transfer<'_>) -> io::Result<Sent> {
-        let mut id = self.of(transfer.key);
-        if id == NONE {
-            self.begin(&transfer)?;
-            id = self.of(transfer.key);
-            if R::MAY_END_AT_ONCE {
-                self.take_ended()?;
-                let over = matches!(self.operations[id as usize].state, State::Read(_));
-                if over && self.cached_at_once {
-                    self.counts.at_once.fetch_add(1, Ordering::Relaxed);
-                }
-                // `take_ended` may have collected reads of other connections. The kernel does not signal
-                // these reads again, so the notifier must end the worker's wait for them.
-                self.ready.retain(|&key| key != transfer.key);
-                if !self.ready.is_empty() {
-                    self.reader.notify()?;
-                }
-            }
+        match self.read_of(&transfer)? {
+            None => Ok(Sent::Later),
+            Some((id, filled)) => self.send_read(id, filled, &transfer),
         }
-        if self.timed {
-            self.account_if_ended(id);
+    }
+
+    fn read(&mut self, transfer: Transfer<'_>, into: &mut Vec<u8>) -> io::Result<Sent> {
+        match self.read_of(&transfer)? {
+            None => Ok(Sent::Later),
+            Some((id, filled)) => self.copy_read(id, filled, &transfer, into),
         }
-        match &mut self.operations[id as usize].state {
-            State::Waiting | State::Reading => Ok(Sent::Later),
-            State::Read(filled) => {
-                let filled = *filled;
-                self.send_read(id, filled, &transfer)
-            }
-            State::Failed(error) => {
-                let error = mem::replace(error, io::ErrorKind::Other.into());
-                self.retire(id);
-                Err(error)
-            }
-            State::Free => unreachable!("a slot's operation is in use"),
-        }
+    }
+
+    fn reader(&self) -> &'static Backend {
+        self.backend
     }
 
     fn reap(&mut self, ready: &mut Vec<Key>) -> io::Result<()> {
