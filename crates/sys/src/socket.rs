@@ -52,11 +52,11 @@ impl Address {
         }
     }
 
-    /// `http://` and the address, or `unix:` and the path.
+    /// `http://` and the address, `https://` if TLS is spoken there, or `unix:` and the path.
     #[must_use]
-    pub fn url(&self) -> String {
+    pub fn url(&self, is_tls: bool) -> String {
         match self {
-            Address::Ip(_) => format!("http://{self}"),
+            Address::Ip(_) => format!("http{}://{self}", if is_tls { "s" } else { "" }),
             Address::Unix(_) => self.to_string(),
         }
     }

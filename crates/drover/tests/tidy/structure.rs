@@ -15,14 +15,15 @@ const CRATES: &[(&str, &[&str])] = &[
     ("waiters", &["sys", "mech"]),
     ("disk", &["sys", "usage"]),
     ("compress", &["usage", "http1", "mech"]),
-    ("server", &["sys", "usage", "http1", "mech"]),
-    ("load", &["sys", "usage", "http1", "mech"]),
+    ("tls", &["usage", "mech"]),
+    ("server", &["sys", "usage", "http1", "tls", "mech"]),
+    ("load", &["sys", "usage", "http1", "tls", "mech"]),
     ("lab", &["sys", "mech", "waiters"]),
     (
         "drover",
         &[
-            "sys", "usage", "http1", "mech", "waiters", "disk", "compress", "server", "load",
-            "lab", "vm",
+            "sys", "usage", "http1", "tls", "mech", "waiters", "disk", "compress", "server",
+            "load", "lab", "vm",
         ],
     ),
 ];
@@ -300,6 +301,7 @@ const FLOORS: &[(&str, &[&str])] = &[
             "private_files",
             "stopper",
             "budget",
+            "tls",
             "hosts",
             "proxies",
             "rules",

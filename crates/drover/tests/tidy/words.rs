@@ -78,7 +78,7 @@ fn a_response_has_one_name() {
         "crates/disk/",
         "/old_names.rs",
         "cli/mod.rs",
-        "serve/flags.rs",
+        "serve/flags/mod.rs",
         "config/file.rs",
         "tidy/words.rs",
     ];

@@ -220,9 +220,14 @@ pub(crate) struct BufferPool {
     /// How many input buffers of full size exist, in the pool and in slots.
     large: usize,
     outputs: Vec<Box<Output>>,
+    /// Those for sealed pieces.
+    sealed: Vec<Box<Output>>,
     /// How many outputs slots have: this many connections are sending.
     outputs_lent: u64,
 }
+
+/// How many outputs of any capacity the pool keeps for sealed pieces. Where sockets take a piece at once, one is in use at a time.
+const SEALED_KEPT: usize = 4;
 
 /// The largest capacity, in bytes, of an output that the pool keeps.
 const OUTPUT_KEPT_CAPACITY: usize = 64 * 1024;
@@ -235,6 +240,7 @@ impl BufferPool {
             inputs: Vec::new(),
             large: 0,
             outputs: Vec::new(),
+            sealed: Vec::new(),
             outputs_lent: 0,
         }
     }
@@ -317,7 +323,7 @@ impl BufferPool {
     /// Frees the buffers that are kept for later.
     pub(crate) fn shrink_to_used(&mut self) {
         self.large -= self.inputs.len();
-        (self.inputs, self.outputs) = (Vec::new(), Vec::new());
+        (self.inputs, self.outputs, self.sealed) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     pub(crate) fn take_output(&mut self) -> Box<Output> {
@@ -335,6 +341,23 @@ impl BufferPool {
         output.reset();
         if self.outputs.len() < self.kept && output.head.capacity() <= OUTPUT_KEPT_CAPACITY {
             self.outputs.push(output);
+        }
+    }
+
+    /// Takes an output for a piece that is to be sealed, which may be larger than others.
+    pub(crate) fn take_sealed(&mut self) -> Box<Output> {
+        self.outputs_lent += 1;
+        self.sealed.pop().unwrap_or_default()
+    }
+
+    /// Gives back what [`BufferPool::take_sealed`] has taken.
+    pub(crate) fn give_sealed(&mut self, mut output: Box<Output>) {
+        if self.sealed.len() < SEALED_KEPT {
+            self.outputs_lent -= 1;
+            output.reset();
+            self.sealed.push(output);
+        } else {
+            self.give_output(output);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A connection, as its coroutine uses it.
 
+use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -230,6 +231,26 @@ impl<'n> Conn<'n> {
             slot.layer = Some(Box::new(Layered::new(layer)));
             slot.input.iter_mut().for_each(|input| input.seal());
         });
+    }
+
+    /// Takes the layer away. What it has not opened is lost, and so is what is queued; the socket stays open.
+    pub fn remove_layer(&self) {
+        self.with(|inner, index| {
+            let slot = &mut inner.slots[index];
+            let plain = slot.layer.take().and_then(|mut layered| layered.take_plain());
+            plain.into_iter().for_each(|output| inner.pool.give_output(output));
+            if let Some(input) = slot.input.take() {
+                inner.pool.give_input(input);
+            }
+        });
+    }
+
+    /// Looks at the connection's layer, if that is an `L`.
+    pub fn with_layer<L: Layer, R>(&self, look: impl FnOnce(&L) -> R) -> Option<R> {
+        self.with(|inner, index| {
+            let layer: &dyn Any = inner.slots[index].layer.as_ref()?.layer();
+            layer.downcast_ref().map(look)
+        })
     }
 
     /// Whether the connection has a layer.

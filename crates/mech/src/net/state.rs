@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::buffers::{BufferPool, Output};
 use super::contract::{DispatchCounts, Driver, SocketOrigin, WaitTime};
+use super::layer::HANDSHAKES_PER_TURN;
 use super::limits::SendLimits;
 use super::options::NetOptions;
 use super::slot::Flags;
@@ -45,6 +46,8 @@ pub(super) struct Inner {
     pub(super) listeners: Listeners,
     /// The plain bytes of the piece that is being sealed, or was sealed last; kept for its memory.
     pub(super) sealing: Vec<u8>,
+    /// In how many more connections' handshakes something may be opened in this turn.
+    pub(super) handshakes_left: u32,
 }
 
 /// How a worker waits for events.
@@ -117,6 +120,7 @@ impl Inner {
             sends: SendLimits::new(options.send_budget),
             listeners: Listeners::default(),
             sealing: Vec::new(),
+            handshakes_left: HANDSHAKES_PER_TURN,
         }
     }
 
@@ -249,6 +253,7 @@ impl Inner {
         if let Some(told) = &mut self.waits.on_wait {
             told(self.driver.counts());
         }
+        self.handshakes_left = HANDSHAKES_PER_TURN;
         let mut events = std::mem::take(&mut self.waits.events);
         let turned = self.driver.turn(self.slots.all(), &mut self.pool, time, &mut events);
         self.waits.is_busy = !events.is_empty();

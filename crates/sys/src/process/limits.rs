@@ -35,6 +35,15 @@ pub fn raise_open_files_limit() -> io::Result<Limit> {
     Ok(open_files_limit())
 }
 
+/// Has the kernel write no core dump of this process and of those that it starts: it would hold their private keys. The limit is one
+/// byte, not none, because a program that gets core dumps through a pipe gets them at a limit of none as well (core(5)).
+///
+/// # Errors
+/// Errors of prlimit(2).
+pub fn write_no_core_dumps() -> io::Result<()> {
+    Ok(rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })?)
+}
+
 /// The lowest descriptor number that is not in use. If the numbers in use have no gaps, this is how many
 /// descriptors are open.
 ///

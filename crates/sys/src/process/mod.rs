@@ -33,7 +33,7 @@ pub use caches::second_level_cache;
 pub use limits::{
     Limit, locked_memory_limit, lowest_free_descriptor, make_room_for_descriptors,
     open_descriptors, open_files_limit, pending_signals_limit, processes_limit,
-    raise_open_files_limit, room_for_descriptors,
+    raise_open_files_limit, room_for_descriptors, write_no_core_dumps,
 };
 pub use memory::{give_back_memory, mapped_memory, resident_memory, spare_addresses};
 pub use memory_limits::MemoryLimits;

@@ -6,15 +6,17 @@
 
 mod transfers;
 
+use std::any::Any;
 use std::fmt;
 use std::io;
 
 use super::buffers::Output;
 
 /// What lies between the wire and a protocol. It does no I/O.
-pub trait Layer {
-    /// Opens what has come. `wire` begins where what was used before has ended. The plain bytes are left at its front. What the peer is to
-    /// be told, of a handshake or of an error, is appended to `answer`, which is sent even after an error.
+pub trait Layer: Any {
+    /// Opens what has come. `wire` begins where what was used before has ended, and is empty at first on a side that speaks first. The
+    /// plain bytes are left at its front. What the peer is to be told, of a handshake or of an error, is appended to `answer`,
+    /// which is sent even after an error.
     ///
     /// # Errors
     /// The peer breaks the layer's protocol: the connection is to be closed.
@@ -48,6 +50,16 @@ pub struct OpenedBytes {
 /// carries, the less each of them costs.
 const PIECES: (usize, usize) = (64 << 10, 256 << 10);
 
+/// While the peer has not taken so many bytes of what the layer tells it, nothing more is opened.
+const ANSWER_MOST: usize = 64 << 10;
+
+/// How many connections may have something to send for pieces to grow.
+const GROWING_AT_MOST: u64 = 64;
+
+/// In how many connections' handshakes something may be opened per turn. One takes about 0.15 ms of public-key cryptography; the others
+/// wait for the next turn, so that connections with a request do not wait for all of them.
+pub(super) const HANDSHAKES_PER_TURN: u32 = 8;
+
 /// The layer of a connection, and what stands between it and the wire.
 pub(crate) struct Layered {
     layer: Box<dyn Layer>,
@@ -63,6 +75,8 @@ pub(crate) struct Layered {
     is_closing: bool,
     /// Whether the next receive is to report what was opened already.
     is_unreported: bool,
+    /// Whether the layer has been asked for its first words.
+    has_begun: bool,
 }
 
 impl Layered {
@@ -75,11 +89,17 @@ impl Layered {
             has_ended: false,
             is_closing: false,
             is_unreported: false,
+            has_begun: false,
         }
     }
 
     pub(super) fn is_open(&self) -> bool {
         self.layer.is_open()
+    }
+
+    /// The layer itself.
+    pub(super) fn layer(&self) -> &dyn Layer {
+        &*self.layer
     }
 
     /// Has the layer say that nothing more comes, behind what was queued.

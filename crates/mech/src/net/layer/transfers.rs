@@ -4,7 +4,7 @@ use std::io;
 use std::mem;
 use std::task::Poll;
 
-use super::{Layered, PIECES};
+use super::{ANSWER_MOST, GROWING_AT_MOST, Layered, PIECES};
 use crate::fileio::Sent;
 use crate::key::Key;
 use crate::net::buffers::{Body, BufferPool};
@@ -37,6 +37,9 @@ impl Inner {
     ) -> Poll<io::Result<usize>> {
         let mut has_received = false;
         loop {
+            if !self.may_open(key) {
+                return Poll::Pending;
+            }
             let opened = self.open_received(key);
             // That the peer takes nothing of an answer is no reason not to receive.
             let answered = self.send_answer(key);
@@ -58,6 +61,25 @@ impl Inner {
         }
     }
 
+    /// Whether something may be opened now. If not, the coroutine is resumed: in the next turn, if too many handshakes were in this
+    /// one, or when the peer takes what it was told.
+    fn may_open(&mut self, key: Key) -> bool {
+        let slot = &mut self.slots[key.slot];
+        let Some(layered) = &slot.layer else { return true };
+        if layered.answer.len() > ANSWER_MOST {
+            return matches!(self.poll_send_sealed(key, false), Poll::Ready(_));
+        }
+        if layered.is_open() || slot.input.is_none() {
+            return true;
+        }
+        if self.handshakes_left == 0 {
+            self.resume(key.slot);
+            return false;
+        }
+        self.handshakes_left -= 1;
+        true
+    }
+
     /// Opens what was received. How many plain bytes there are now; 0: the peer has ended. `None`: more is needed.
     fn open_received(&mut self, key: Key) -> io::Result<Option<usize>> {
         let slot = &mut self.slots[key.slot];
@@ -70,7 +92,13 @@ impl Inner {
         if layered.has_ended {
             return Ok(Some(0));
         }
-        let Some(input) = &mut slot.input else { return Ok(None) };
+        let is_first = !mem::replace(&mut layered.has_begun, true);
+        let Some(input) = &mut slot.input else {
+            if is_first {
+                layered.layer.open(&mut [], &mut layered.answer)?;
+            }
+            return Ok(None);
+        };
         let opened = layered.layer.open(input.sealed(), &mut layered.answer)?;
         input.opened(opened.used, opened.plain);
         layered.has_ended = opened.is_end;
@@ -107,11 +135,11 @@ impl Inner {
         let mut wire = match self.slots[key.slot].sending.take() {
             Some(wire) => wire,
             None => {
-                let mut wire = self.pool.take_output();
+                let mut wire = self.pool.take_sealed();
                 match self.seal_next(key, with_plain, &mut wire.head) {
                     Ok(Piece::Sealed) => wire,
                     nothing => {
-                        self.pool.give_output(wire);
+                        self.pool.give_sealed(wire);
                         return match nothing {
                             Ok(Piece::Later) => Poll::Pending,
                             nothing => Poll::Ready(nothing.map(|_| 0)),
@@ -125,6 +153,7 @@ impl Inner {
             return Poll::Pending;
         }
         let polled = self.driver.poll_flush(key, &mut self.slots[key.slot], &mut wire);
+        let may_grow = self.pool.outputs_lent() <= GROWING_AT_MOST;
         let slot = &mut self.slots[key.slot];
         match polled {
             Poll::Ready(Ok(count)) => {
@@ -133,12 +162,12 @@ impl Inner {
                 }
                 match &mut slot.layer {
                     Some(layered) if wire.is_empty() && count as usize >= layered.piece => {
-                        layered.piece = PIECES.1;
+                        layered.piece = if may_grow { PIECES.1 } else { PIECES.0 };
                     }
                     _ => {}
                 }
                 match wire.is_empty() {
-                    true => self.pool.give_output(wire),
+                    true => self.pool.give_sealed(wire),
                     false => slot.sending = Some(wire),
                 }
             }

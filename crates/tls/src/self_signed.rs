@@ -1,0 +1,212 @@
+//! Certificates for a machine that has none: a certificate authority of this machine, kept in a folder, and a certificate that it
+//! has issued for the machine's names. Whoever trusts the authority once trusts each certificate that follows.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use time::OffsetDateTime;
+
+use crate::certificate::{Certificate, CertificateFiles};
+
+/// How long a certificate is valid. Browsers accept no longer ones (398 days).
+const VALID: Duration = Duration::from_secs(397 * 24 * 60 * 60);
+
+/// With fewer days left, another certificate is issued.
+const RENEWED_AT: i64 = 60;
+
+/// How long the authority is valid.
+const AUTHORITY_VALID: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// Clocks of other machines may be behind.
+const CLOCK_ERROR: Duration = Duration::from_secs(60 * 60);
+
+/// A certificate of this machine.
+#[derive(Debug)]
+pub struct LocalCertificate {
+    /// Its files.
+    pub files: CertificateFiles,
+    /// The certificate of the authority, for those who are to trust it.
+    pub authority: PathBuf,
+    /// Whether the authority was made just now, so that nobody trusts it yet.
+    pub is_new_authority: bool,
+}
+
+/// The certificate for `names` in `folder`: the one that is there, unless it has other names or expires soon. The folder is made if
+/// it is missing; only its owner may read it.
+///
+/// # Errors
+/// The folder cannot be written, or what is in it cannot be read.
+pub fn certificate(folder: &Path, names: &[String]) -> anyhow::Result<LocalCertificate> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    let (authority, authority_key) = (folder.join("ca.pem"), folder.join("ca-key.pem"));
+    let files = files(folder);
+    let is_new_authority = !(authority.exists() && authority_key.exists());
+    if is_new_authority {
+        make_authority(&authority, &authority_key)?;
+    }
+    if is_new_authority || !is_still_good(&files, names) {
+        issue(&authority, &authority_key, &files, names)?;
+    }
+    Ok(LocalCertificate { files, authority, is_new_authority })
+}
+
+/// The files of the certificate in `folder`.
+#[must_use]
+pub fn files(folder: &Path) -> CertificateFiles {
+    let file = |name: &str| folder.join(name);
+    CertificateFiles { certificate: file("server.pem"), key: file("server-key.pem") }
+}
+
+/// Whether there is a certificate in `files` that is for all `names` and for a while.
+fn is_still_good(files: &CertificateFiles, names: &[String]) -> bool {
+    let read = |path: &Path| fs::read_to_string(path).ok();
+    let texts = read(&files.certificate).zip(read(&files.key));
+    let parsed = texts.and_then(|(cert, key)| Certificate::of(files.clone(), cert, key).ok());
+    parsed.is_some_and(|certificate| {
+        let has_all = names.iter().all(|name| certificate.names().contains(name));
+        has_all && certificate.days_left(SystemTime::now()) >= RENEWED_AT
+    })
+}
+
+fn make_authority(certificate: &Path, key_file: &Path) -> anyhow::Result<()> {
+    let key = KeyPair::generate()?;
+    let mut parameters = CertificateParams::new(Vec::new())?;
+    // Several machines' authorities can be told apart.
+    let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = format!("Drover local CA of {}", machine.trim());
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    be_valid(&mut parameters, AUTHORITY_VALID);
+    let text = parameters.self_signed(&key)?.pem();
+    write(key_file, &key.serialize_pem(), 0o600)?;
+    write(certificate, &text, 0o644)
+}
+
+fn issue(
+    authority: &Path,
+    authority_key: &Path,
+    files: &CertificateFiles,
+    names: &[String],
+) -> anyhow::Result<()> {
+    let read = |path: &Path| {
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let unusable = || format!("{} cannot be used; remove it, or repair it", authority.display());
+    let issuer_key = KeyPair::from_pem(&read(authority_key)?).with_context(unusable)?;
+    let issuer = Issuer::from_ca_cert_pem(&read(authority)?, issuer_key).with_context(unusable)?;
+    let key = KeyPair::generate()?;
+    let mut parameters = CertificateParams::new(names)?;
+    let first = names.first().map_or("localhost", String::as_str);
+    parameters.distinguished_name.push(DnType::CommonName, first);
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.use_authority_key_identifier_extension = true;
+    be_valid(&mut parameters, VALID);
+    let text = parameters.signed_by(&key, &issuer)?.pem();
+    write(&files.key, &key.serialize_pem(), 0o600)?;
+    write(&files.certificate, &text, 0o644)
+}
+
+fn be_valid(parameters: &mut CertificateParams, time: Duration) {
+    let now = OffsetDateTime::now_utc();
+    (parameters.not_before, parameters.not_after) = (now - CLOCK_ERROR, now + time);
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let name = path.display();
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!(".{}", std::process::id()));
+    let unfinished = PathBuf::from(unfinished);
+    let written = || -> io::Result<()> {
+        // One that a crash has left would keep its mode.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&unfinished)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    };
+    written().with_context(|| format!("cannot write {name}"))
+}
+
+/// A certificate for these names, in memory.
+#[cfg(test)]
+pub(crate) fn for_tests(names: &[&str]) -> std::sync::Arc<Certificate> {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let files = CertificateFiles { certificate: "cert".into(), key: "key".into() };
+    let (text, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    std::sync::Arc::new(Certificate::of(files, text, key).unwrap())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_certificate_is_issued_again_only_for_other_names() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("a/tls");
+        let wanted = names(&["localhost", "127.0.0.1", "::1"]);
+        let read = |made: &LocalCertificate| fs::read_to_string(&made.files.certificate).unwrap();
+        let first = certificate(&folder, &wanted).unwrap();
+        assert!(first.is_new_authority);
+        let text = read(&first);
+        let again = certificate(&folder, &wanted).unwrap();
+        assert!(!again.is_new_authority && read(&again) == text);
+        let more = names(&["localhost", "127.0.0.1", "::1", "a.example"]);
+        let other = certificate(&folder, &more).unwrap();
+        assert!(!other.is_new_authority && read(&other) != text);
+        let key = fs::read_to_string(&other.files.key).unwrap();
+        let parsed = Certificate::of(other.files.clone(), read(&other), key).unwrap();
+        assert_eq!(parsed.names(), more);
+        assert!((396..=397).contains(&parsed.days_left(SystemTime::now())));
+        assert_eq!(parsed.problem(SystemTime::now()), None);
+        // Fewer names are in it already.
+        assert_eq!(read(&certificate(&folder, &wanted).unwrap()), read(&other));
+    }
+
+    #[test]
+    fn only_the_owner_reads_the_keys() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("tls");
+        let made = certificate(&folder, &names(&["localhost"])).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        assert_eq!(mode(&made.files.key), 0o600);
+        assert_eq!(mode(&folder.join("ca-key.pem")), 0o600);
+    }
+
+    #[test]
+    fn a_broken_authority_is_named() {
+        let parent = tempfile::tempdir().unwrap();
+        let made = certificate(parent.path(), &names(&["localhost"])).unwrap();
+        fs::write(&made.authority, "nothing").unwrap();
+        let error = certificate(parent.path(), &names(&["other"])).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains("ca.pem cannot be used"), "{error}");
+    }
+}
