@@ -31,6 +31,7 @@ use crate::lookup::revalidate::{Revalidate, RootWatch};
 use crate::private_files::OwnFiles;
 use crate::proxies::Proxies;
 use crate::rules::{Cors, ErrorPage, EtagSource, HeaderRule, Redirect};
+use crate::tls::{HttpsPort, TlsListeners, TlsSettings};
 
 /// The default number of threads per process that open files: one or two are enough for a disk.
 pub const STAT_THREADS: usize = 2;
@@ -97,6 +98,11 @@ impl SiteSettings {
         }
     }
 
+    /// Adds a field that responses with files have.
+    pub fn add_header(&mut self, rule: HeaderRule) {
+        self.headers = self.headers.iter().cloned().chain([rule]).collect();
+    }
+
     /// Finds whether the files that flags name beneath the root are there.
     ///
     /// # Errors
@@ -148,6 +154,12 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// Sockets that listen already: a service manager has passed them on.
     pub passed: Vec<Arc<OwnedFd>>,
+    /// TLS, for the addresses that speak it ([`Listen::is_tls`]); `None`: none does.
+    pub tls: Option<Arc<TlsSettings>>,
+    /// Which of the bound addresses speak it. Filled in when they are bound.
+    pub tls_listeners: TlsListeners,
+    /// Where clients are sent to who connect to an address without TLS; `None`: they are served.
+    pub https_redirect: Option<HttpsPort>,
     /// Where a server tells how it is and what it has counted (`admin`); `None`: nowhere.
     pub admin: Option<Listen>,
     /// The hosts that requests to `admin` may name beside its own name, addresses and `localhost`; others get the status 421.
@@ -261,6 +273,8 @@ pub struct Listen {
     pub addresses: Vec<SocketAddr>,
     /// The unix(7) socket to listen at in place of addresses.
     pub unix: Option<UnixListener>,
+    /// Whether TLS is spoken there, if the server has a certificate. `None`: on every port but 80.
+    pub is_tls: Option<bool>,
 }
 
 impl Listen {
@@ -273,7 +287,7 @@ impl Listen {
 
 impl From<SocketAddr> for Listen {
     fn from(address: SocketAddr) -> Listen {
-        Listen { name: address.to_string(), addresses: vec![address], unix: None }
+        Listen { name: address.to_string(), addresses: vec![address], unix: None, is_tls: None }
     }
 }
 
@@ -281,6 +295,23 @@ impl Config {
     /// All sites: that of unknown hosts first if there is one, then those of `hosts` in their order.
     pub fn sites(&self) -> impl Iterator<Item = &SiteSettings> {
         self.site.iter().chain(self.hosts.iter().map(|host| &host.site))
+    }
+
+    /// Whether TLS is spoken at an address, of which the user may have said so or not. Otherwise it is on every port but 80, if there is
+    /// a certificate.
+    pub(crate) fn speaks_tls(&self, address: &Address, is_said: Option<bool>) -> bool {
+        let by_port = || address.ip().is_none_or(|address| address.port() != 80);
+        self.tls.is_some() && is_said.unwrap_or_else(by_port)
+    }
+
+    /// Which of the addresses that are to be bound will speak TLS.
+    #[must_use]
+    pub fn tls_to_be(&self) -> TlsListeners {
+        let mut listeners = TlsListeners::default();
+        for listen in &self.listen {
+            listen.all().for_each(|it| listeners.push(&it, self.speaks_tls(&it, listen.is_tls)));
+        }
+        listeners
     }
 
     /// Whether files are served, and not one body for every request.
@@ -322,7 +353,9 @@ impl Config {
             ("--record-events", self.record_events.as_ref()),
         ];
         let named = named.into_iter().filter_map(|(flag, path)| Some((flag, path?.as_path())));
-        OwnFiles::of(named.chain(self.users().map(|users| ("--auth", users.path()))))
+        let users = self.users().map(|users| ("--auth", users.path()));
+        let keys = self.tls.iter().flat_map(|tls| tls.keys()).map(|key| ("--tls-key", key));
+        OwnFiles::of(named.chain(users).chain(keys))
     }
 
     /// The same server on sockets that listen already, and no others.
@@ -339,6 +372,9 @@ impl Config {
             allowed_hosts: Vec::new(),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0)).into()],
             passed: Vec::new(),
+            tls: None,
+            tls_listeners: TlsListeners::default(),
+            https_redirect: None,
             admin: None,
             admin_hosts: Vec::new(),
             mechanism,

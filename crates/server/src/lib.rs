@@ -29,7 +29,7 @@
 //! A worker is a thread with a mechanism, listening sockets and a cache of its own (`worker/thread.rs`). A [`Server`] has
 //! the workers of one process (`crew.rs`). A [`Supervisor`] (`supervisor/`) keeps the rights and one or more such processes; when
 //! the configuration is reloaded (`reload.rs`), others succeed them; another program may succeed the server (`succession/`).
-//! `listen/` binds the addresses of the [`Config`].
+//! `listen/` binds the addresses of the [`Config`]; `tls/` has the certificates of those that speak TLS.
 //!
 //! A worker runs one coroutine per connection (`protocol/serve.rs`), which speaks a protocol (`protocol/http1/`). The protocol
 //! reads a request, and the worker's site decides the exchange (`exchange/`, `respond/answer.rs`): it looks files up (`lookup/`), and says
@@ -82,6 +82,7 @@ mod status;
 mod stopper;
 mod succession;
 mod supervisor;
+mod tls;
 pub mod trace;
 mod worker;
 
@@ -96,10 +97,10 @@ pub use private_files::{read_again, refuse_served};
 pub use proxies::Proxies;
 pub use proxies::forwarded::ForwardedField;
 pub use proxies::trusted::TrustedProxies;
-pub use reload::{NextConfig, Reloader};
+pub use reload::{FilesRead, NextConfig, Reloader};
 pub use rules::{
     AllowedOrigin, CachePolicy, Cors, EarlyHint, ErrorPage, EtagSource, HeaderRule, Redirect,
-    private_to_users, security_headers,
+    private_to_users, security_headers, strict_transport,
 };
 pub use sandbox::{Sandbox, SandboxState};
 pub use server::Server;
@@ -110,6 +111,7 @@ pub use supervisor::keep::Supervisor;
 pub use supervisor::process::{
     ChildLimits, FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, OpenedFiles, be_child,
 };
+pub use tls::{HttpsPort, TlsListeners, TlsSettings};
 
 /// The value of `Server` in every response.
 pub(crate) const SERVER: &str = "drover";

@@ -15,6 +15,7 @@ use tracing::{error, info};
 use crate::auth::Auth;
 use crate::config::{Config, Listen};
 use crate::status::counters::CountersFile;
+use crate::tls::TlsSettings;
 
 /// How many sets of workers may be left with connections from before a reload. At a further reload the oldest must end
 /// within the grace.
@@ -39,20 +40,42 @@ type ReadAgain = dyn Fn() -> anyhow::Result<NextConfig> + Send;
 /// How a server gets the configuration to go on with.
 pub struct Reloader {
     read: Box<ReadAgain>,
-    /// [`NextConfig::arguments`] of the configuration in force, and its users.
-    in_force: (Vec<OsString>, Vec<Arc<Auth>>),
-    /// The users of the configuration that was read last.
-    users_read: Vec<Arc<Auth>>,
+    /// [`NextConfig::arguments`] of the configuration in force, and what its other files held.
+    in_force: (Vec<OsString>, FilesRead),
+    /// What they held when the configuration was read last.
+    files_read: FilesRead,
+}
+
+/// What a configuration is made of beside its own file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FilesRead {
+    users: Vec<Arc<Auth>>,
+    tls: Option<Arc<TlsSettings>>,
+}
+
+impl FilesRead {
+    /// Those of `config`.
+    #[must_use]
+    pub fn of(config: &Config) -> FilesRead {
+        FilesRead { users: config.users().cloned().collect(), tls: config.tls.clone() }
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.tls.is_none()
+    }
 }
 
 impl Reloader {
-    /// For a server of these users whose workers would be started with `arguments`. `read` reads the configuration again.
+    /// For a server of these files whose workers would be started with `arguments`. `read` reads the configuration again.
     pub fn new(
         arguments: Vec<OsString>,
-        users: Vec<Arc<Auth>>,
+        files: FilesRead,
         read: impl Fn() -> anyhow::Result<NextConfig> + Send + 'static,
     ) -> Reloader {
-        Reloader { read: Box::new(read), in_force: (arguments, users), users_read: Vec::new() }
+        let files_read = FilesRead::default();
+        Reloader { read: Box::new(read), in_force: (arguments, files), files_read }
     }
 
     /// The configuration to go on with, if it is another one and the server can get it. A panic is an error too: a defect in
@@ -64,8 +87,8 @@ impl Reloader {
 
     fn read_it(&mut self, fixed: &FixedSettings) -> anyhow::Result<Option<NextConfig>> {
         let next = (self.read)()?;
-        self.users_read = next.config.users().cloned().collect();
-        if (&next.arguments, &self.users_read) == (&self.in_force.0, &self.in_force.1) {
+        self.files_read = FilesRead::of(&next.config);
+        if (&next.arguments, &self.files_read) == (&self.in_force.0, &self.in_force.1) {
             return Ok(None);
         }
         fixed.check(&next.config)?;
@@ -74,7 +97,7 @@ impl Reloader {
 
     /// The server goes on with the configuration of these arguments.
     pub(crate) fn took(&mut self, arguments: Vec<OsString>) {
-        self.in_force = (arguments, std::mem::take(&mut self.users_read));
+        self.in_force = (arguments, std::mem::take(&mut self.files_read));
     }
 }
 
@@ -93,7 +116,7 @@ pub(crate) fn tell_reopening(has_log: bool, has_config: bool) {
         (true, false) => info!("SIGHUP: --access-log is opened anew"),
         (false, true) => info!("SIGHUP: the configuration is read again"),
         (false, false) => info!(
-            "SIGHUP is ignored: there is neither an --access-log to open anew nor a --config or --auth to read again"
+            "SIGHUP is ignored: there is no --access-log to reopen, and no --config, --auth or --tls-cert to read again"
         ),
     }
 }
@@ -111,7 +134,7 @@ pub(crate) fn tell_reload(outcome: Result<Option<&str>, &anyhow::Error>) {
 #[derive(Debug)]
 pub(crate) struct FixedSettings {
     /// Flags, with their values.
-    flags: [(&'static str, String); 9],
+    flags: [(&'static str, String); 10],
     counters: CountersFile,
 }
 
@@ -121,6 +144,8 @@ impl FixedSettings {
         let names = |all: &[Listen]| all.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
         let flags = [
             ("--listen", format!("{:?}", names(&config.listen))),
+            // Which addresses speak TLS follows from their names, and from this.
+            ("--tls-cert", format!("{}", config.tls.is_some())),
             ("--admin", format!("{:?}", names(config.admin.as_slice()))),
             ("--admin-hosts", format!("{:?}", config.admin_hosts)),
             ("--user", format!("{:?}", config.user)),
@@ -182,7 +207,7 @@ mod tests {
             1 => Ok(next("after")),
             _ => Ok(next("before")),
         };
-        let mut reloader = Reloader::new(vec!["before".into()], Vec::new(), read);
+        let mut reloader = Reloader::new(vec!["before".into()], FilesRead::default(), read);
         let fixed = FixedSettings::of(&config());
         let panics = |reloader: &mut Reloader| {
             let told = reloader.read(&fixed).unwrap_err().to_string();

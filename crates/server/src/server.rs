@@ -54,11 +54,12 @@ impl Server {
         if config.admin.is_some() || config.take_over.is_some() || config.counters.is_some() {
             bail!("--admin, --take-over and --counters need a supervisor: use Supervisor::start");
         }
-        let BoundAddresses { addresses, handles, .. } = bind(&config, Among::Threads, &[])?;
+        let BoundAddresses { addresses, handles, tls: tls_listeners, .. } =
+            bind(&config, Among::Threads, &[])?;
         let files = OutputFiles::open(&config)?;
         let counter_table = CounterTable::new(handles.len()).context("cannot make the counters")?;
         sandbox::give_up(&config)?;
-        let config = Arc::new(Config { passed: Vec::new(), ..config });
+        let config = Arc::new(Config { passed: Vec::new(), tls_listeners, ..config });
         let mut server =
             Server::of_crew(CrewPlan { config, first: 0, handles, counter_table, files })?;
         server.addresses = addresses;

@@ -1,8 +1,7 @@
 //! `drover serve`: makes a server from flags, and prints what the server uses.
 
 use std::ffi::OsString;
-use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::io;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,45 +19,40 @@ use drover_mech::net::MinRate;
 use tracing::{info, warn};
 
 use super::auto_or::names;
-use super::stdout::stdout;
 use drover_server::log;
 use drover_server::{
-    AccessLog, Auth, ChildLimits, Config, ContentSource, HostSite, Inheritance, Listings,
-    MechanismAndStrategy, MemoryUse, OpenedFiles, Role, SiteSettings, Statistics, StopSignals,
-    Supervisor, WorkerStatistics, be_child, coefficient_of_variation, refuse_served,
+    AccessLog, Auth, ChildLimits, Config, ContentSource, FilesRead, HostSite, Inheritance,
+    Listings, MechanismAndStrategy, MemoryUse, OpenedFiles, Role, SiteSettings, Statistics,
+    StopSignals, Supervisor, WorkerStatistics, be_child, coefficient_of_variation, refuse_served,
+    strict_transport,
 };
 use drover_sys::process::activation::passed_sockets;
-use drover_sys::socket::Address;
 use drover_usage::{UsageError, printable};
 
 mod addresses;
-mod admin_flags;
+mod announce;
 mod check;
 mod config;
 mod explain;
 mod flags;
 mod hosts;
-mod memory_flags;
-mod proxy_flags;
 mod reload;
 mod remembered;
-mod request_flags;
-mod response_flags;
-mod site_flags;
 mod tuned;
 
+use announce::{Announcements, announce, begun, status, urls};
 use check::check;
 #[cfg(fuzzing)]
 pub use config::fuzzing;
 use config::{FlagOrigin, FlagValues};
 use explain::explain;
 pub(super) use flags::Args;
+use flags::memory::ServerMemory;
+use flags::response::described_auth;
+use flags::site::{SiteFlags, UserFiles};
 use flags::{Advise, CachedReads, Overflow};
 use hosts::SiteFaults;
-use memory_flags::ServerMemory;
 use reload::{Started, reloader};
-use response_flags::described_auth;
-use site_flags::{SiteFlags, UserFiles};
 pub(super) use tuned::Tuned;
 
 /// How many descriptors all processes together have room for from the start, if the limit allows as many.
@@ -140,21 +134,25 @@ fn serve(
         args: given,
         matches,
         arguments: arguments.clone(),
-        users: config.users().cloned().collect(),
+        files: FilesRead::of(&config),
         processes,
         is_passed: !passed.is_empty(),
     };
+    if config.tls.is_some() {
+        drover_sys::process::write_no_core_dumps().context("cannot limit core dumps")?;
+    }
     config.config_file.clone_from(&started.args.config);
     config.passed = passed.into_iter().map(Arc::new).collect();
     let grace = config.grace;
     let announce_to = Announcements::beside(config.access_log.as_ref());
     let mut server = Supervisor::start(config, arguments, processes, signals)?;
     if !server.is_stopping() {
-        announce(server.addresses(), server.admin_addresses(), announce_to)?;
-        begun(server.addresses(), server.admin_addresses(), &served, &described);
+        let urls = urls(server.addresses(), server.tls());
+        announce(&server, announce_to)?;
+        begun(&urls, server.admin_addresses(), &served, &described);
         info!("sandbox: {}", server.sandbox());
-        reloader(&started, server.addresses()).into_iter().for_each(|it| server.reload_by(it));
-        server.tell_ready(&status(server.addresses(), &served));
+        reloader(&started, &urls).into_iter().for_each(|it| server.reload_by(it));
+        server.tell_ready(&status(&urls, &served));
     }
     let result = server.run();
     let (sum, workers) = (server.statistics(), server.workers());
@@ -203,40 +201,6 @@ impl Planned {
     }
 }
 
-/// Logs where the server listens and what it uses, once it accepts.
-fn begun(addresses: &[Address], admin: &[SocketAddr], served: &str, described: &str) {
-    let watched = match admin {
-        [] => String::new(),
-        _ => {
-            let admin: Vec<_> = admin.iter().copied().map(Address::Ip).collect();
-            format!("; watched at {}", urls(&admin))
-        }
-    };
-    info!("serving {served} on {}: {described}{watched}", urls(addresses));
-}
-
-/// Where the lines go that say where the server listens.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Announcements {
-    Stdout,
-    /// stdout has the access log, and nothing else: whoever reads it reads lines of one form.
-    Stderr,
-}
-
-impl Announcements {
-    fn beside(log: Option<&AccessLog>) -> Announcements {
-        match log {
-            Some(AccessLog { path: None, .. }) => Announcements::Stderr,
-            _ => Announcements::Stdout,
-        }
-    }
-}
-
-/// What a service manager shows.
-fn status(addresses: &[Address], served: &str) -> String {
-    format!("serving {served} on {}", urls(addresses))
-}
-
 /// Raises the limit of descriptors as far as possible: that of workers is their supervisor's.
 fn raise_descriptors_limit() -> anyhow::Result<()> {
     drover_sys::process::raise_open_files_limit()
@@ -279,7 +243,12 @@ fn configuration(
     opened: &OpenedFiles,
 ) -> anyhow::Result<Config> {
     refuse_served_files(&args)?;
-    let (site, hosts) = sites(&args, opened)?;
+    let (mut site, mut hosts) = sites(&args, opened)?;
+    let tls = flags::tls::settings(&args, opened)?;
+    if let Some(rule) = args.tls.hsts.map(strict_transport) {
+        let of_hosts = hosts.iter_mut().map(|host| &mut host.site);
+        site.iter_mut().chain(of_hosts).for_each(|site| site.add_header(rule.clone()));
+    }
     let users = site.iter().chain(hosts.iter().map(|host| &host.site));
     let users = users.filter_map(|site| site.auth.as_ref());
     let processes = if args.processes { args.workers().get() } else { 1 };
@@ -297,6 +266,8 @@ fn configuration(
         hosts,
         allowed_hosts: args.allowed_hosts,
         listen: args.listen,
+        tls,
+        https_redirect: args.tls.redirect(),
         admin: args.admin.admin,
         admin_hosts: args.admin.admin_hosts,
         dispatch,
@@ -595,40 +566,6 @@ fn open_root(
     }
 }
 
-/// Prints one line per address, first on stdout or stderr: programs that start the server wait for the line. An address that
-/// stands for all addresses of the machine is followed by the URLs to type into a browser.
-fn announce(addresses: &[Address], admin: &[SocketAddr], to: Announcements) -> anyhow::Result<()> {
-    let listening = addresses.iter().map(|address| format!("listening on {}\n", address.url()));
-    let reachable = addresses.iter().filter_map(Address::ip).flat_map(reachable);
-    let reachable = reachable.map(|address| format!("reachable at http://{address}\n"));
-    let status = admin.iter().map(|&it| format!("status at {}/status\n", Address::Ip(it).url()));
-    let lines = listening.chain(reachable).chain(status).collect::<String>();
-    if to == Announcements::Stderr {
-        log::write_line(lines.as_bytes());
-        return Ok(());
-    }
-    let mut out = stdout();
-    out.write_all(lines.as_bytes())?;
-    Ok(out.flush()?)
-}
-
-/// The addresses of the interfaces on which a listener on `0.0.0.0` or `[::]` takes connections; none for a listener
-/// on another address. An IPv6 listener takes no IPv4 connections.
-fn reachable(listening: SocketAddr) -> Vec<SocketAddr> {
-    if !listening.ip().is_unspecified() {
-        return Vec::new();
-    }
-    let interfaces = drover_sys::socket::interface_addresses().unwrap_or_else(|error| {
-        // The systemd unit in deploy/ blocks the call. Nobody types URLs of a service, so there is no warning.
-        if error.kind() != io::ErrorKind::Unsupported {
-            warn!("cannot list the addresses of the interfaces: {error}");
-        }
-        Vec::new()
-    });
-    let same_family = interfaces.into_iter().filter(|ip| ip.is_ipv4() == listening.is_ipv4());
-    same_family.map(|ip| SocketAddr::new(ip, listening.port())).collect()
-}
-
 /// The directory that is served, or what is served in place of one, in words.
 fn what_is_served(args: &Args) -> String {
     match args.response_size {
@@ -646,11 +583,6 @@ fn what_is_served(args: &Args) -> String {
             of_all.into_iter().chain(hosts).collect::<Vec<_>>().join("; ")
         }
     }
-}
-
-fn urls(addresses: &[Address]) -> String {
-    let urls: Vec<String> = addresses.iter().map(Address::url).collect();
-    urls.join(", ")
 }
 
 /// What was picked on each axis, in words.
@@ -685,8 +617,9 @@ fn describe(
     });
     let user = config.user.as_ref().map_or(String::new(), |user| format!(", user {user}"));
     let auth = described_auth(config);
+    let tls = flags::tls::described(config.tls.as_deref());
     let name = config.mechanism.name;
-    format!("dispatch {name}{regret}, {workers}, {files}{user}{auth}{spin}{tuned}")
+    format!("dispatch {name}{regret}, {workers}, {files}{tls}{user}{auth}{spin}{tuned}")
 }
 
 /// The names of the strategies that have a setting.

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
@@ -13,6 +13,8 @@ use drover_mech::fileio::{self, Backend};
 use drover_mech::mechanisms::{self, Mechanism};
 use drover_sys::tcp_table;
 use tempfile::TempDir;
+
+use crate::tls::wire::{self as tls, Wire};
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -82,6 +84,9 @@ impl Server {
         if !says(&command, "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
+        if tls::is_wanted() && !says(&command, "--tls-cert") {
+            command.args(tls::flags());
+        }
         Server::start_as_it_is(command, n_addresses)
     }
 
@@ -99,7 +104,10 @@ impl Server {
         while addresses.len() < n_addresses {
             let mut line = String::new();
             stdout.read_line(&mut line).unwrap();
-            let Some(address) = line.strip_prefix("listening on http://") else {
+            let url = line.strip_prefix("listening on ").unwrap_or_default();
+            let is_tls = url.starts_with("https://");
+            let Some((_, address)) = url.split_once("://").filter(|_| url.starts_with("http"))
+            else {
                 // stderr ends when the process does. Where there is no line, it is about to.
                 if !line.is_empty() {
                     let _ = child.kill();
@@ -110,6 +118,7 @@ impl Server {
                 return Err(format!("first line: {line:?}, and on stderr {log:?}"));
             };
             addresses.push(socket_address(address.trim()));
+            tls::note(addresses[addresses.len() - 1], is_tls);
         }
         Ok(Server { child, addresses, stdout })
     }
@@ -406,7 +415,7 @@ pub(crate) fn drover() -> Command {
 pub(crate) struct Client {
     /// Whom it is connected to.
     pub(crate) address: SocketAddr,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Wire>,
 }
 
 impl Client {
@@ -419,11 +428,35 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { address: stream.peer_addr().unwrap(), stream: BufReader::new(stream) }
+        let address = stream.peer_addr().unwrap();
+        Client { address, stream: BufReader::new(Wire::to(address, stream)) }
+    }
+
+    /// A client with this connection over TLS.
+    pub(crate) fn over_tls(wire: Wire) -> Client {
+        Client { address: wire.tcp().peer_addr().unwrap(), stream: BufReader::new(wire) }
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        self.stream.get_ref()
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        self.stream.get_ref()
+        self.stream.get_ref().tcp()
+    }
+
+    /// Sends the beginning of a handshake, and waits for nothing.
+    pub(crate) fn say_hello(&mut self) {
+        self.stream.get_mut().say_hello();
+    }
+
+    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+        self.stream.get_mut().write_all(bytes.as_ref())
+    }
+
+    /// Makes the handshake, on a connection over TLS.
+    pub(crate) fn await_handshake(&mut self) -> std::io::Result<()> {
+        self.stream.get_mut().await_handshake()
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -520,8 +553,8 @@ impl Client {
         }
     }
 
-    pub(crate) fn end_sending(&self) {
-        self.stream().shutdown(Shutdown::Write).unwrap();
+    pub(crate) fn end_sending(&mut self) {
+        self.stream.get_mut().end_sending();
     }
 
     /// Asserts that the server closes, in good order and without another byte.
@@ -578,6 +611,11 @@ impl Response {
 
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// Whether the body has these bytes somewhere.
+    pub(crate) fn text_contains(&self, bytes: &[u8]) -> bool {
+        self.body.windows(bytes.len()).any(|it| it == bytes)
     }
 
     #[track_caller]

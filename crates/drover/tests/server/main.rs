@@ -61,6 +61,7 @@ mod symlinks;
 mod taking_over;
 mod threads;
 mod time_outs;
+mod tls;
 mod trace;
 mod unix_sockets;
 mod usage;

@@ -1,6 +1,6 @@
 //! Connections that take too long. The limits under test are short; nothing asserts how short.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use crate::harness::{
@@ -17,7 +17,7 @@ fn asking(server: &Server, target: &str) -> Client {
     loop {
         let begin = Instant::now();
         let mut client = server.connect();
-        let sent = client.stream().write_all(request("GET", target, &[]).as_bytes());
+        let sent = client.try_send(request("GET", target, &[]));
         match sent.and_then(|()| client.await_bytes()) {
             Ok(1..) => return client,
             closed => assert!(begin.elapsed() >= Duration::from_millis(500), "{closed:?} too soon"),

@@ -47,6 +47,16 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
         "Connections that were closed at once because their client had as many as it may have.",
     ),
     (
+        Counter::TlsFull,
+        "drover_tls_full_handshakes_total",
+        "TLS handshakes in which the server showed a certificate.",
+    ),
+    (
+        Counter::TlsResumed,
+        "drover_tls_resumed_handshakes_total",
+        "TLS handshakes that resumed a session.",
+    ),
+    (
         Counter::OutOfMemory,
         "drover_connections_out_of_memory_total",
         "Connections that were closed because the kernel gave the process no more memory.",
@@ -185,6 +195,7 @@ pub(super) fn write(server: &WatchedServer) -> String {
         out.by_worker((name, "counter", help), &rows, |row| Some(row.get(counter)));
     }
     of_file_bytes(&mut out, &rows);
+    of_tls(&mut out, &facts, &rows);
     of_response_times(&mut out, &rows);
     of_threads(&mut out, if facts.processes { &processes } else { &[] }, &rows);
     of_processes(&mut out, &processes, facts.started_at_s);
@@ -235,6 +246,28 @@ fn of_file_bytes(out: &mut Exposition, rows: &[CounterRow]) {
             let labels = format_args!("{{backend=\"{backend}\",worker=\"{worker}\"}}");
             out.sample(name, labels, bytes);
         }
+    }
+}
+
+/// Failed handshakes, and how long certificates are valid; nothing of a server without TLS.
+fn of_tls(out: &mut Exposition, facts: &ServerFacts, rows: &[CounterRow]) {
+    if facts.certificates.is_empty() {
+        return;
+    }
+    let name = "drover_tls_failed_handshakes_total";
+    out.metric(name, "counter", "TLS handshakes that failed, by reason.");
+    for (worker, row) in rows.iter().enumerate() {
+        for (reason, count) in row.tls_failures() {
+            out.sample(name, format_args!("{{reason=\"{reason}\",worker=\"{worker}\"}}"), count);
+        }
+    }
+    let name = "drover_tls_certificate_expiry_seconds";
+    out.metric(name, "gauge", "When a certificate expires, in seconds since 1970.");
+    for (number, certificate) in facts.certificates.iter().enumerate() {
+        // Names of hosts have no character that must be escaped.
+        let host = certificate.names.first().map_or("", String::as_str);
+        let labels = format_args!("{{certificate=\"{number}\",host=\"{host}\"}}");
+        out.sample(name, labels, certificate.expires_at_s);
     }
 }
 

@@ -81,6 +81,27 @@ pub(crate) struct ServerFacts {
     reloads: u64,
     /// Why the last reload was refused, if it was.
     last_reload_refused: Option<String>,
+    /// The certificates that are shown to clients; none without TLS.
+    certificates: Vec<CertificateFacts>,
+}
+
+/// A certificate that is shown to clients.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct CertificateFacts {
+    /// The hosts that it is for.
+    names: Vec<String>,
+    /// Until when it is valid, in seconds since 1970.
+    expires_at_s: u64,
+}
+
+/// The certificates of a server.
+fn certificates_of(config: &Config) -> Vec<CertificateFacts> {
+    let certificates = config.tls.iter().flat_map(|tls| tls.certificates());
+    let facts = certificates.map(|certificate| {
+        let until = certificate.valid_until().duration_since(UNIX_EPOCH).unwrap_or_default();
+        CertificateFacts { names: certificate.names().to_vec(), expires_at_s: until.as_secs() }
+    });
+    facts.collect()
 }
 
 impl ServerFacts {
@@ -104,6 +125,7 @@ impl ServerFacts {
             started_at_s: started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
             reloads: 0,
             last_reload_refused: None,
+            certificates: certificates_of(config),
         }
     }
 

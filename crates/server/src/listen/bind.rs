@@ -17,6 +17,7 @@ use tracing::info;
 use crate::Config;
 use crate::Listen;
 use crate::listen::sockets::LOOK_AGAIN;
+use crate::tls::TlsListeners;
 
 /// How long to wait for an address that is taken.
 const TAKEN_PATIENCE: Duration = Duration::from_secs(1);
@@ -26,6 +27,8 @@ pub(crate) struct BoundAddresses {
     pub(crate) addresses: Vec<Address>,
     /// The listener handles of each worker, by address.
     pub(crate) handles: Vec<Vec<ListenerHandle>>,
+    /// Which of them speak TLS.
+    pub(crate) tls: TlsListeners,
     pub(crate) sockets: Vec<OwnedFd>,
     pub(crate) acceptors: Vec<Acceptor>,
 }
@@ -40,8 +43,9 @@ pub(crate) fn bind(
     let workers = config.workers.get();
     let handles = (0..workers).map(|_| Vec::new()).collect();
     let (addresses, sockets, acceptors) = (Vec::new(), Vec::new(), Vec::new());
-    let mut bound = BoundAddresses { addresses, handles, sockets, acceptors };
-    let mut open = |address: Address, passed| {
+    let mut bound =
+        BoundAddresses { addresses, handles, tls: TlsListeners::default(), sockets, acceptors };
+    let mut open = |address: Address, passed, is_tls: Option<bool>| {
         let made = config.accept.open(&accept::ListenPlan {
             address,
             passed,
@@ -52,6 +56,7 @@ pub(crate) fn bind(
             policy: config.wake,
         })?;
         bound.addresses.push(made.address.clone());
+        bound.tls.push(&made.address, config.speaks_tls(&made.address, is_tls));
         for (number, handle) in made.handles.into_iter().enumerate() {
             bound.handles[number % workers].push(handle);
         }
@@ -60,7 +65,7 @@ pub(crate) fn bind(
         io::Result::Ok(made.address)
     };
     for (address, sockets) in by_address(&config.passed)? {
-        open(address.clone(), sockets)
+        open(address.clone(), sockets, None)
             .with_context(|| format!("cannot serve the passed socket of {address}"))?;
     }
     for listen in &config.listen {
@@ -70,13 +75,14 @@ pub(crate) fn bind(
                 none if none.is_empty() => vec![Arc::new(listen_at(unix, config.user.as_ref())?)],
                 sockets => sockets,
             };
-            open(address, sockets).with_context(|| format!("--listen {}", listen.name))?;
+            open(address, sockets, listen.is_tls)
+                .with_context(|| format!("--listen {}", listen.name))?;
             continue;
         }
         bind_name("--listen", listen, |address| {
             let address = Address::Ip(address);
             let sockets = those_at(handed_over, &address);
-            let bound = until_it_is_free(|| open(address.clone(), sockets.clone()))?;
+            let bound = until_it_is_free(|| open(address.clone(), sockets.clone(), listen.is_tls))?;
             bound.ip().ok_or_else(|| io::ErrorKind::InvalidData.into())
         })?;
     }
@@ -217,7 +223,7 @@ mod tests {
     /// The addresses that a server of fixed bytes has bound.
     fn bound(addresses: &[&str]) -> anyhow::Result<Vec<SocketAddr>> {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        let listen = vec![Listen { name: "name".to_owned(), addresses, unix: None }];
+        let listen = vec![Listen { name: "name".to_owned(), addresses, unix: None, is_tls: None }];
         let mechanism = drover_mech::mechanisms::auto_of_readiness().unwrap();
         let config = Config { listen, ..Config::new(ContentSource::Fixed(1), mechanism) };
         Ok(bind(&config, Among::Threads, &[])?.addresses.iter().filter_map(Address::ip).collect())

@@ -30,6 +30,8 @@ pub(crate) struct ServedConnection<'w> {
     /// Whether the coroutine has ended by itself. Otherwise the end of the grace, or a want of memory, has cut what is left
     /// in the buffers.
     pub(super) finished: Cell<bool>,
+    /// Whether its requests are sent to HTTPS.
+    pub(super) is_redirected: bool,
 }
 
 /// What is known of a connection that somebody asks something of.
@@ -50,7 +52,7 @@ impl<'w> ServedConnection<'w> {
     /// One of which nothing is known.
     pub(super) fn new(conn: Conn<'w>, service: &'w WorkerService<'w>) -> ServedConnection<'w> {
         let (start, finished) = (ResponseStart::default(), Cell::new(false));
-        ServedConnection { conn, service, known: None, start, finished }
+        ServedConnection { conn, service, known: None, start, finished, is_redirected: false }
     }
 
     /// Learns what somebody asks of the connection, whose client is `client`, or else the peer.
@@ -241,8 +243,12 @@ impl<'w> ServedConnection<'w> {
     pub(super) fn linger(&self) -> impl Future<Output = io::Result<()>> {
         let conn = &self.conn;
         async move {
-            conn.shutdown()?;
             conn.set_deadline(Some(LINGER));
+            if conn.has_layer() {
+                conn.close_layer();
+                self.flush().await?;
+            }
+            conn.shutdown()?;
             loop {
                 conn.io(|io| (io.input.len(), ()));
                 // The end of the stream and the end of the time mean one thing here: close now.

@@ -1,13 +1,15 @@
 //! What connections speak: from bytes that have been received to exchanges, and from exchanges to bytes that are sent. Only here is a
 //! response in a protocol's own form.
 //!
-//! [`serve`] is a connection's coroutine, [`connection`] what every protocol needs of a connection, [`http1`] HTTP/1.
+//! [`serve`] is a connection's coroutine, [`tls`] its beginning where it is encrypted, [`connection`] what every protocol needs of a
+//! connection, [`http1`] HTTP/1.
 
 pub(crate) mod addresses;
 pub(crate) mod connection;
 pub(crate) mod http1;
 mod response_start;
 pub(crate) mod serve;
+pub(crate) mod tls;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use drover_mech::net::Net;
 
 use addresses::AddressCounter;
 use http1::Http1;
+use tls::WorkerTls;
 
 use crate::observe::Observers;
 use crate::proxies::trusted::TrustedProxies;
@@ -55,6 +58,8 @@ pub(crate) struct WorkerService<'w> {
     limits: Limits,
     /// Who observes exchanges; where nobody does, this costs a test of a pointer.
     pub(crate) observers: Option<Box<Observers>>,
+    /// TLS, if some connections are over it.
+    tls: Option<Box<WorkerTls>>,
     /// Whether somebody asks whose a connection is.
     has_users: bool,
 }
@@ -65,9 +70,11 @@ impl<'w> WorkerService<'w> {
         limits: Limits,
         counters: &'w WorkerCounters,
         observers: Option<Box<Observers>>,
+        tls: Option<WorkerTls>,
     ) -> WorkerService<'w> {
         let has_users = (0..site.count()).any(|number| site.has_users(number));
-        WorkerService { site, http1: Http1::default(), counters, limits, observers, has_users }
+        let (http1, tls) = (Http1::default(), tls.map(Box::new));
+        WorkerService { site, http1, counters, limits, observers, tls, has_users }
     }
 
     /// Closes kept files that no request has used.

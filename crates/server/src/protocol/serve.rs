@@ -7,7 +7,8 @@ use drover_mech::net::Conn;
 use tracing::warn;
 
 use super::connection::ServedConnection;
-use super::{WorkerService, http1};
+use super::tls::WorkerTls;
+use super::{WorkerService, http1, tls};
 use crate::proxies::client::ClientAddress;
 use crate::proxies::header;
 use crate::status::statistics::Counter;
@@ -39,10 +40,32 @@ pub(crate) fn serve<'w>(
             return connection.finished.set(true);
         }
         connection.start_tracking(client);
+        let tls = service.tls.as_deref();
+        if let Some(tls) = tls.filter(|tls| tls.is_for(&connection.conn)) {
+            // In a box, so that connections without TLS are smaller.
+            Box::pin(converse_over_tls(&connection, tls)).await;
+            return connection.finished.set(true);
+        }
+        connection.is_redirected = tls.is_some_and(|tls| tls.redirect().is_some());
         if let Err(error) = http1::converse(&connection).await {
             connection.count_end(&error);
         }
         connection.finished.set(true);
+    }
+}
+
+async fn converse_over_tls(connection: &ServedConnection<'_>, tls: &WorkerTls) {
+    let ended = match tls::begin(connection, tls).await {
+        Ok(true) => http1::converse(connection).await,
+        Ok(false) => return,
+        Err(error) => return connection.count_end(&error),
+    };
+    if let Err(error) = &ended {
+        connection.count_end(error);
+    }
+    // A response that could not be sent to its end must not look complete.
+    if ended.is_ok() || !connection.conn.is_under_way() {
+        tls::close(connection).await;
     }
 }
 

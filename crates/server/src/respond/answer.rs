@@ -89,6 +89,22 @@ impl SiteState<'_> {
         }
     }
 
+    /// Sends a client to the same place at `port` of HTTPS, if a site is there for the host.
+    #[cold]
+    pub(crate) fn redirect_to_https(
+        &mut self,
+        request: &Request<'_>,
+        port: u16,
+        exchange: &mut Exchange,
+    ) -> Answered {
+        let is_served = self.sites.of(request).is_some();
+        match request.host.filter(|_| is_served) {
+            Some(host) => exchange.move_to_https(host, port, request.path),
+            None => exchange.refuse(UNKNOWN_HOST),
+        }
+        Answered::Ready
+    }
+
     /// Refuses a request: with the site's page for that, or a line of text.
     #[cold]
     fn refuse(

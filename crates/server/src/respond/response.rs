@@ -47,6 +47,23 @@ impl Exchange {
         self.say(status, "");
     }
 
+    /// Sends the client to the same path and query at `port` of HTTPS. `host` may have the port of HTTP.
+    pub(super) fn move_to_https(&mut self, host: &[u8], port: u16, path: &[u8]) {
+        let is_digit = |byte: &u8| byte.is_ascii_digit();
+        let name_len = match host.iter().rposition(|&byte| byte == b':') {
+            // The colons of an IPv6 address are in brackets.
+            Some(colon) if host[colon + 1..].iter().all(is_digit) => colon,
+            _ => host.len(),
+        };
+        let mut location = b"https://".to_vec();
+        location.extend_from_slice(&host[..name_len]);
+        if port != 443 {
+            location.extend_from_slice(format!(":{port}").as_bytes());
+        }
+        location.extend_from_slice(path);
+        self.move_to(Status::PermanentRedirect, &location);
+    }
+
     /// Answers a request for a file: all of the file, parts of it, 304, 412 or 416. `now`: the second of the date.
     ///
     /// Bodies of at most `in_memory` bytes are read by the worker; longer ones are left to the file backend.

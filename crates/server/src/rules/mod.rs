@@ -12,7 +12,7 @@ pub use early_hints::EarlyHint;
 pub use error_pages::ErrorPage;
 pub(crate) use headers::AddedFields;
 pub use headers::HeaderRule;
-pub use presets::{CachePolicy, private_to_users, security_headers};
+pub use presets::{CachePolicy, private_to_users, security_headers, strict_transport};
 pub use redirects::Redirect;
 
 /// What the entity tags of files are made of.

@@ -1,6 +1,7 @@
 //! Fields that users name by what they want: how long files may be kept, and what makes browsers careful.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use drover_usage::duration;
 
@@ -47,6 +48,12 @@ impl From<CachePolicy> for HeaderRule {
     fn from(policy: CachePolicy) -> HeaderRule {
         policy.0
     }
+}
+
+/// Has browsers use HTTPS alone for this host, for so long (RFC 6797).
+#[must_use]
+pub fn strict_transport(time: Duration) -> HeaderRule {
+    HeaderRule::every("Strict-Transport-Security", &format!("max-age={}", time.as_secs()))
 }
 
 /// The value of `Cache-Control` for a preset, a time, or directives as they are.

@@ -11,6 +11,7 @@ use drover_mech::fileio;
 use drover_mech::net::DispatchCounts;
 use drover_sys::process;
 use drover_sys::shared_counters::{SharedTable, TableRow};
+use drover_tls::server::HandshakeFailure;
 use serde::Serialize;
 
 use super::response_times::{BUCKETS, bucket_of};
@@ -38,6 +39,9 @@ pub(crate) enum Counter {
     TimeOuts,
     IdleClosed,
     RefusedByAddress,
+    /// Handshakes of TLS in which certificates were shown, and those that have resumed a session.
+    TlsFull,
+    TlsResumed,
     /// Connections for which there was no memory.
     OutOfMemory,
     Cut,
@@ -72,8 +76,11 @@ const FIRST_TIME: usize = Counter::Responses as usize + STATUSES;
 /// Bytes of files that were sent, by backend: the first of [`fileio::BACKENDS`] counters in a row.
 const FIRST_FILE_BYTES: usize = FIRST_TIME + BUCKETS;
 
+/// Handshakes of TLS that have failed, by the reason: the first of as many counters as there are reasons.
+const FIRST_TLS_FAILURE: usize = FIRST_FILE_BYTES + fileio::BACKENDS;
+
 /// How many counters a worker has.
-const COUNTS: usize = FIRST_FILE_BYTES + fileio::BACKENDS;
+const COUNTS: usize = FIRST_TLS_FAILURE + HandshakeFailure::ALL.len();
 
 /// Where the responses with a status are counted.
 fn place_of(status: Status) -> usize {
@@ -176,6 +183,12 @@ impl CounterRow {
         names.zip(self.0[FIRST_FILE_BYTES..].iter().copied())
     }
 
+    /// How many handshakes of TLS have failed for each reason.
+    pub(crate) fn tls_failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = HandshakeFailure::ALL.iter().map(|failure| failure.name());
+        names.zip(self.0[FIRST_TLS_FAILURE..].iter().copied())
+    }
+
     /// How many connections are open. Those of a process that was killed count as open until
     /// [`CounterTable::close_all`].
     pub(crate) fn open(&self) -> u64 {
@@ -211,6 +224,9 @@ impl CounterRow {
             time_outs: self.get(Counter::TimeOuts),
             idle_closed: self.get(Counter::IdleClosed),
             refused_by_address: self.get(Counter::RefusedByAddress),
+            tls_handshakes: self.get(Counter::TlsFull) + self.get(Counter::TlsResumed),
+            tls_resumed: self.get(Counter::TlsResumed),
+            tls_failed: self.tls_failures().map(|(_, count)| count).sum(),
             out_of_memory: self.get(Counter::OutOfMemory),
             cut: self.get(Counter::Cut),
             accept_errors: self.get(Counter::AcceptErrors),
@@ -266,6 +282,10 @@ impl WorkerCounters {
 
     pub(crate) fn response(&self, status: Status) {
         self.add_at(place_of(status), 1);
+    }
+
+    pub(crate) fn tls_failure(&self, failure: HandshakeFailure) {
+        self.add_at(FIRST_TLS_FAILURE + failure as usize, 1);
     }
 
     /// So many responses took so long.
@@ -414,6 +434,12 @@ pub struct Statistics {
     pub idle_closed: u64,
     /// Connections that were closed at once because their client had as many as it may have.
     pub refused_by_address: u64,
+    /// Handshakes of TLS that have come to their end.
+    pub tls_handshakes: u64,
+    /// Those of them that have resumed a session.
+    pub tls_resumed: u64,
+    /// Handshakes of TLS that have failed.
+    pub tls_failed: u64,
     /// Connections closed because the kernel gave the process no more memory.
     pub out_of_memory: u64,
     /// Connections with a request or a response under way that the end of the grace cut.
@@ -455,6 +481,9 @@ impl fmt::Display for Statistics {
                 "connection too many of a client",
                 "connections too many of a client",
             ),
+            (self.tls_handshakes, "TLS handshake", "TLS handshakes"),
+            (self.tls_resumed, "of them resumed", "of them resumed"),
+            (self.tls_failed, "failed TLS handshake", "failed TLS handshakes"),
             (self.out_of_memory, "connection without memory", "connections without memory"),
             (self.cut, "connection cut", "connections cut"),
             (self.errors, "connection failed", "connections failed"),

@@ -7,6 +7,8 @@
 //! sockets: connections that wait in them wait a little longer, and are not lost. After repeated deaths at
 //! once, the pause before a replacement grows. Workers die with the supervisor. A supervisor of idle workers sleeps.
 
+mod next_workers;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -32,9 +34,7 @@ use crate::config::{Config, ContentSource};
 use crate::listen::bind::{BoundAddresses, bind};
 use crate::listen::sockets::{LOOK_AGAIN, ListeningSockets};
 use crate::output_files::OutputFiles;
-use crate::reload::{
-    FixedSettings, NextConfig, RETIRED_MOST, Reloader, tell_reload, tell_reopening,
-};
+use crate::reload::{FixedSettings, Reloader};
 use crate::signals::{Heard, StopSignals};
 use crate::status::history::CounterHistory;
 use crate::status::statistics::{Statistics, WorkerStatistics};
@@ -42,6 +42,7 @@ use crate::succession::hand_over::{
     HandOverListener, HandOverState, HandOverStep, Offer, tell_handed_over,
 };
 use crate::succession::take_over::TakeOver;
+use crate::tls::TlsListeners;
 use crate::{processors, status};
 
 /// How often it is looked whether workers have been sent what was accepted for them.
@@ -52,6 +53,9 @@ const STOPPING: &str = "stopping: requests under way may finish";
 
 /// How often it is looked at most whether roots are other directories.
 const ROOTS_EVERY: Duration = Duration::from_millis(250);
+
+/// How often the log warns of certificates that end soon.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long after the grace a worker may take to end by itself.
 const BEYOND_GRACE: Duration = Duration::from_secs(5);
@@ -75,6 +79,8 @@ pub struct Supervisor {
     /// Whether the workers are threads of one process, or a process each.
     among: Among,
     addresses: Vec<Address>,
+    /// Which of them speak TLS.
+    tls: TlsListeners,
     /// The workers of each configuration, by its number: those that accept connections, those that have retired, and some
     /// that start.
     crews: BTreeMap<usize, ProcessCrew>,
@@ -92,6 +98,8 @@ pub struct Supervisor {
     roots_due: Option<Instant>,
     /// When that was looked at last.
     roots_seen: Instant,
+    /// When certificates are looked at again, which end one day.
+    certificates_due: Option<Instant>,
     /// The service manager, if one has started the server.
     manager: Option<ServiceManager>,
     sender: Sender<Message>,
@@ -132,7 +140,9 @@ impl Supervisor {
         drop(handed);
         let manager = ServiceManager::of_environment();
         let (sender, inbox) = channel();
-        let config = Arc::new(Config { passed: Vec::new(), ..config });
+        let (tls, tls_listeners) = (bound.tls.clone(), bound.tls.clone());
+        let config = Arc::new(Config { passed: Vec::new(), tls_listeners, ..config });
+        config.tls.iter().for_each(|tls| tls.warn());
         let addresses = bound.addresses.clone();
         let (made, sockets) = listeners_of(bound, among);
         let files = (OutputFiles::open(&config)?, sender.clone());
@@ -140,6 +150,7 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             among,
             addresses,
+            tls,
             counters: CounterHistory::new(crew.counter_table.clone()),
             crews: BTreeMap::new(),
             serving: 0,
@@ -150,6 +161,7 @@ impl Supervisor {
             admin: None,
             roots_due: None,
             roots_seen: Instant::now(),
+            certificates_due: config.tls.is_some().then(|| Instant::now() + CERTIFICATES_EVERY),
             manager,
             sender,
             inbox,
@@ -233,6 +245,12 @@ impl Supervisor {
     #[must_use]
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Which of them speak TLS, by their number.
+    #[must_use]
+    pub fn tls(&self) -> &TlsListeners {
+        &self.tls
     }
 
     /// The addresses of [`Config::admin`] as they are bound.
@@ -366,13 +384,24 @@ impl Supervisor {
             (self.roots_due, self.roots_seen) = (None, now);
             self.serve_replaced_roots();
         }
+        if self.certificates_due.is_some_and(|due| due <= now) {
+            self.certificates_due = Some(now + CERTIFICATES_EVERY);
+            let crew = self.crews.get(&self.serving);
+            crew.and_then(|crew| crew.config.tls.as_ref()).into_iter().for_each(|tls| tls.warn());
+        }
     }
 
     /// `None`: something is due, or it is `end`.
     fn next_message(&self, end: Option<Instant>) -> Option<Message> {
         let due = self.crews.values().filter_map(ProcessCrew::due);
         let of_admin = self.admin.as_ref().and_then(AdminKeeper::due);
-        match due.chain(end).chain(of_admin).chain(self.roots_due).min() {
+        match due
+            .chain(end)
+            .chain(of_admin)
+            .chain(self.roots_due)
+            .chain(self.certificates_due)
+            .min()
+        {
             Some(due) => {
                 self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
             }
@@ -458,68 +487,6 @@ impl Supervisor {
         }
     }
 
-    /// Opens the access log anew, and goes on with another configuration if there is one.
-    fn reload(&mut self) {
-        let has_log =
-            self.crews.values_mut().filter_map(|crew| crew.reopen_log().then_some(())).count();
-        if self.hand_over.is_done() {
-            self.reloader = None;
-        }
-        tell_reopening(has_log > 0, self.reloader.is_some());
-        let Some(mut reloader) = self.reloader.take() else { return };
-        self.manager.iter().for_each(ServiceManager::is_reloading);
-        let outcome = reloader.read(&self.fixed).and_then(|next| {
-            let Some(NextConfig { config, arguments, described, status }) = next else {
-                return Ok(None);
-            };
-            self.go_on_with(config, arguments.clone())?;
-            reloader.took(arguments);
-            Ok(Some((described, status)))
-        });
-        self.reloader = Some(reloader);
-        if let Some(admin) = &mut self.admin {
-            match (&outcome, self.crews.get(&self.serving)) {
-                (Err(reason), _) => admin.reload_refused(reason),
-                (Ok(Some(_)), Some(crew)) => admin.reloaded(&crew.config),
-                _ => {}
-            }
-        }
-        tell_reload(outcome.as_ref().map(|next| next.as_ref().map(|(described, _)| &**described)));
-        let status = outcome.ok().flatten().map(|(_, status)| status);
-        self.manager.iter().for_each(|manager| manager.is_ready_again(status.as_deref()));
-    }
-
-    /// Has other workers, of `config`, take over from those that accept connections.
-    fn go_on_with(&mut self, config: Config, arguments: Vec<OsString>) -> anyhow::Result<()> {
-        let before = self.serving;
-        let Some(crew) = self.crews.get(&before) else { bail!("the server stops") };
-        let old = WorkerPlans::of(crew);
-        let together = can_share(&old.config, &config);
-        if !together {
-            self.retire(before);
-        }
-        self.until_left(|retired| !can_share(retired, &config))?;
-        let succeeded = self.succeed(config, arguments);
-        match (&succeeded, together) {
-            (Ok(()), true) => self.retire(before),
-            (Ok(()), false) | (Err(_), true) => {}
-            // Nobody accepts connections: others of the old configuration go on.
-            (Err(_), false) => self.go_on_as_before(old),
-        }
-        let retired = self.crews.iter_mut().filter(|(_, crew)| crew.has_retired());
-        retired.rev().skip(RETIRED_MOST).for_each(|(_, crew)| crew.stop());
-        succeeded
-    }
-
-    /// Has other workers, of the configuration before, accept connections, since nobody does.
-    fn go_on_as_before(&mut self, before: WorkerPlans) {
-        let WorkerPlans { config, arguments } = before;
-        if let Err(reason) = self.succeed((*config).clone(), arguments) {
-            error!("cannot go on with the configuration before either: {reason:#}");
-            self.stopping.store(true, Ordering::Relaxed);
-        }
-    }
-
     /// Does what the thread for another server asks for.
     fn hand_over(&mut self, step: HandOverStep) {
         let serving = self.serving;
@@ -558,48 +525,6 @@ impl Supervisor {
                 }
             }
         }
-    }
-
-    /// Starts workers of `config` on the sockets that the supervisor listens with.
-    fn succeed(&mut self, config: Config, arguments: Vec<OsString>) -> anyhow::Result<()> {
-        if config.pin {
-            processors(config.workers)?;
-        }
-        let passing = config.on(self.sockets.all());
-        let (made, sockets) = listeners_of(bind(&passing, self.among, &[])?, self.among);
-        drop(passing);
-        let number = self.serving + 1;
-        let files = match self.crews.get(&self.serving) {
-            Some(crew) => crew.files.succeed(&config)?,
-            None => OutputFiles::open(&config)?,
-        };
-        let files = (files, self.sender.clone());
-        let crew = ProcessCrew::new(Arc::new(config), number, arguments, made, files)?;
-        let table = crew.counter_table.clone();
-        self.start_crew(number, crew)?;
-        self.sockets = sockets;
-        self.serving = number;
-        self.counters.succeed(table.clone());
-        self.admin.iter_mut().for_each(|admin| admin.succeeded(number, &table));
-        Ok(())
-    }
-
-    /// Waits until the retired workers whose configuration `must_leave` stop accepting. A worker may have been told long ago
-    /// and not have read the message yet.
-    ///
-    /// # Errors
-    /// The server is to stop, so that nobody waits for the sockets.
-    fn until_left(&mut self, must_leave: impl Fn(&Config) -> bool) -> anyhow::Result<()> {
-        let is_here =
-            |crew: &ProcessCrew| crew.has_retired() && !crew.has_left() && must_leave(&crew.config);
-        while self.crews.values().any(is_here) {
-            if self.is_stopping() {
-                bail!("the server stops");
-            }
-            let message = self.inbox.recv()?;
-            self.hear(message);
-        }
-        Ok(())
     }
 
     /// Has the workers of a configuration accept no more connections, and go on with those that they have.

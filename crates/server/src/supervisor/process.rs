@@ -34,6 +34,7 @@ use crate::output_files::OutputFiles;
 use crate::sandbox;
 use crate::server::Server;
 use crate::status::statistics::CounterTable;
+use crate::tls::TlsListeners;
 
 /// The flag that makes a process one with workers of a server.
 pub const FLAG: &str = "--as-worker";
@@ -96,8 +97,10 @@ pub struct Inheritance {
     pub(super) events: Option<RawFd>,
     /// The roots: their paths, and their descriptors.
     roots: Vec<(PathBuf, RawFd)>,
-    /// The files of users: their paths, and what the supervisor has read.
-    users: Vec<(PathBuf, String)>,
+    /// Which addresses speak TLS.
+    tls: TlsListeners,
+    /// The files of users, certificates and keys: their paths, and what the supervisor has read.
+    texts: Vec<(PathBuf, String)>,
 }
 
 /// How connections come to the workers of a process.
@@ -113,7 +116,7 @@ pub(super) enum InheritedListeners {
 #[derive(Debug, Default)]
 pub struct OpenedFiles {
     roots: BTreeMap<PathBuf, OwnedFd>,
-    users: BTreeMap<PathBuf, String>,
+    texts: BTreeMap<PathBuf, String>,
 }
 
 impl OpenedFiles {
@@ -125,19 +128,21 @@ impl OpenedFiles {
         self.roots.get(path).map(|directory| directory.try_clone()).transpose()
     }
 
-    /// What the file of users of this path held when the supervisor has read it.
+    /// What the file of this path held, of users, a certificate or a key, when the supervisor has read it.
     #[must_use]
-    pub fn users(&self, path: &Path) -> Option<&str> {
-        self.users.get(path).map(String::as_str)
+    pub fn text(&self, path: &Path) -> Option<&str> {
+        self.texts.get(path).map(String::as_str)
     }
 }
 
 impl Inheritance {
-    /// What workers of `config` inherit beside sockets, counters and files for writing: the roots and the users.
+    /// What workers of `config` inherit beside sockets, counters and files for writing: the roots, the users, the certificates.
     pub(super) fn of(config: &Config, first: usize, listeners: InheritedListeners) -> Inheritance {
         let roots =
             roots_of(config).map(|(path, directory)| (path.to_owned(), directory.as_raw_fd()));
-        let users = config.users().map(|users| (users.path().to_owned(), users.text().to_owned()));
+        let users = config.users().map(|users| (users.path(), users.text()));
+        let texts = users.chain(config.tls.iter().flat_map(|tls| tls.files()));
+        let texts = texts.map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
         Inheritance {
             first,
             dispatch: config.mechanism.name.into(),
@@ -149,7 +154,8 @@ impl Inheritance {
             trace: None,
             events: None,
             roots: roots.collect(),
-            users: users.collect(),
+            tls: config.tls_listeners.clone(),
+            texts,
         }
     }
 
@@ -169,8 +175,8 @@ impl Inheritance {
     pub fn opened(&mut self) -> io::Result<OpenedFiles> {
         let roots = std::mem::take(&mut self.roots).into_iter();
         let roots = roots.map(|(path, number)| Ok((path, process::inherited(number)?)));
-        let users = std::mem::take(&mut self.users).into_iter().collect();
-        Ok(OpenedFiles { roots: roots.collect::<io::Result<_>>()?, users })
+        let texts = std::mem::take(&mut self.texts).into_iter().collect();
+        Ok(OpenedFiles { roots: roots.collect::<io::Result<_>>()?, texts })
     }
 
     fn take(&self, config: Arc<Config>) -> anyhow::Result<CrewPlan> {
@@ -270,6 +276,7 @@ fn serve(
     signals: &StopSignals,
     control: &Arc<MessageSocket>,
 ) -> anyhow::Result<()> {
+    config.tls_listeners.clone_from(&inheritance.tls);
     let asks = Arc::clone(control);
     config.root_watch = RootWatch::new(move || {
         let message = serde_json::to_vec(&FromWorker::RootReplaced).unwrap_or_default();

@@ -27,6 +27,7 @@ use crate::observe::Observers;
 use crate::observe::spin::Spin;
 use crate::protocol::addresses::{AddressCounter, AddressLimit};
 use crate::protocol::serve::serve;
+use crate::protocol::tls::WorkerTls;
 use crate::protocol::{Limits, TimeOuts, WorkerService, connection};
 use crate::respond::answer::SiteState;
 use crate::respond::site::Site;
@@ -88,7 +89,8 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     let clock = DateClock::new(net.now());
     let sites = ServedSites::open(&config, sharers, &clock, &net)?;
     let site = Site::new(SiteState { clock, sites, counters: &counters });
-    let service = WorkerService::new(site, limits, &counters, observers);
+    let tls = WorkerTls::of(&config, &counters);
+    let service = WorkerService::new(site, limits, &counters, observers, tls);
     let site = &service.site;
     let failure = RefCell::new(None);
     let fail = |what, error| {
@@ -325,7 +327,9 @@ fn net_options(config: &Config, connections: usize) -> NetOptions {
     let receive_memory = memory.of(MemoryUse::ReceiveBuffers);
     let log = config.access_log.as_ref();
     let of_proxies = if config.proxies.protocol { proxy_protocol::NEEDED_MOST } else { 0 };
-    let input_capacity = config.head_limits.head.max(of_proxies);
+    // Behind a head that has come, the next record has room.
+    let of_records = if config.tls.is_some() { drover_tls::RECORD_MOST } else { 0 };
+    let input_capacity = config.head_limits.head.max(of_proxies) + of_records;
     let defaults = NetOptions::new(config.mechanism);
     NetOptions {
         files: config.files.unwrap_or(defaults.files),

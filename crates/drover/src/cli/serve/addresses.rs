@@ -7,14 +7,23 @@ use crate::cli::listen::{resolve, unix_socket};
 
 pub(super) fn address(text: &str) -> Result<Listen, String> {
     static KNOWN: Remembered<Listen> = Remembered::new();
-    KNOWN.find(text, || Ok(Listen { name: text.to_owned(), addresses: resolve(text)?, unix: None }))
+    KNOWN.find(text, || {
+        let addresses = resolve(text)?;
+        Ok(Listen { name: text.to_owned(), addresses, unix: None, is_tls: None })
+    })
 }
 
 pub(super) fn address_or_path(text: &str) -> Result<Listen, String> {
-    match unix_socket(text) {
+    let (place, is_tls) = match text.rsplit_once(',') {
+        Some((place, "tls")) => (place, Some(true)),
+        Some((place, "plain")) => (place, Some(false)),
+        _ => (text, None),
+    };
+    let listen = match unix_socket(place) {
         Some(unix) => {
-            Ok(Listen { name: text.to_owned(), addresses: Vec::new(), unix: Some(unix?) })
+            Listen { name: String::new(), addresses: Vec::new(), unix: Some(unix?), is_tls }
         }
-        None => address(text),
-    }
+        None => address(place)?,
+    };
+    Ok(Listen { name: text.to_owned(), is_tls, ..listen })
 }

@@ -6,7 +6,7 @@ use drover_mech::mechanisms::Features;
 
 use super::config::{self, FlagValues, SettingNotes};
 use super::flags::Args;
-use super::memory_flags::amount as told;
+use super::flags::memory::amount as told;
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
 use drover_server::{Listen, MechanismAndStrategy, MemoryUse, OpenedFiles, Server};
@@ -23,7 +23,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let sandbox = Server::try_sandbox(&config)?.in_words;
     let described = describe(&config, processes, why_no_rings, flags);
     let addresses: Vec<_> = config.listen.iter().flat_map(Listen::all).collect();
-    let urls = urls(&addresses);
+    let urls = urls(&addresses, &config.tls_to_be());
     let mut out = stdout();
     let found =
         format!("no fault found; would serve {served} on {urls}: {described}; sandbox: {sandbox}");

@@ -13,7 +13,7 @@ use clap::builder::BoolValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, FromArgMatches};
 use drover_server::HostPattern;
 
-use super::site_flags::{SiteFlags, WITH_DEFAULT};
+use super::flags::site::{SiteFlags, WITH_DEFAULT};
 use crate::cli::mistake;
 use drover_usage::UsageError;
 
@@ -251,6 +251,8 @@ mod tests {
             ("cors", "*"),
             ("auth", "users"),
             ("early-hints", "*.html </a.css>; rel=preload"),
+            ("tls-cert", "cert.pem"),
+            ("tls-key", "key.pem"),
         ];
         let words: Vec<String> =
             values.iter().map(|(name, value)| format!("--{name}={value}")).collect();

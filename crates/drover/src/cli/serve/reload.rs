@@ -1,12 +1,10 @@
 //! The configuration of a server that runs, read again at SIGHUP.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 
 use anyhow::bail;
 use clap::ArgMatches;
-use drover_server::{Auth, NextConfig, Reloader};
-use drover_sys::socket::Address;
+use drover_server::{FilesRead, NextConfig, Reloader};
 use drover_usage::UsageError;
 
 use super::flags::Args;
@@ -19,24 +17,24 @@ pub(super) struct Started<'m> {
     pub(super) matches: &'m ArgMatches,
     /// The arguments of workers that are processes.
     pub(super) arguments: Vec<OsString>,
-    /// The users who may read what is served.
-    pub(super) users: Vec<Arc<Auth>>,
+    /// What its files of users and certificates held.
+    pub(super) files: FilesRead,
     /// Whether workers are processes.
     pub(super) processes: bool,
     /// Whether a service manager has opened the sockets.
     pub(super) is_passed: bool,
 }
 
-/// What reads the configuration of a server at `addresses` again. `None`: there is no file to read again, of
-/// settings or of users.
-pub(super) fn reloader(started: &Started<'_>, addresses: &[Address]) -> Option<Reloader> {
-    if started.args.config.is_none() && started.users.is_empty() {
+/// What reads the configuration of a server at `urls` again. `None`: there is no file to read again, of settings, users or
+/// certificates.
+pub(super) fn reloader(started: &Started<'_>, urls: &str) -> Option<Reloader> {
+    if started.args.config.is_none() && started.files.is_empty() {
         return None;
     }
     let (args, matches, is_passed) =
         (started.args.clone(), started.matches.clone(), started.is_passed);
-    let (processes, addresses) = (started.processes, addresses.to_vec());
-    Some(Reloader::new(started.arguments.clone(), started.users.clone(), move || {
+    let (processes, urls) = (started.processes, urls.to_owned());
+    Some(Reloader::new(started.arguments.clone(), started.files.clone(), move || {
         let (args, flags) = config::complete(args.clone(), &matches)?;
         let (args, flags) = tuned::complete(args, flags);
         if args.processes != processes {
@@ -47,7 +45,7 @@ pub(super) fn reloader(started: &Started<'_>, addresses: &[Address]) -> Option<R
         }
         let planned = Planned::of(args, &flags, is_passed).map_err(|error| flags.place(error))?;
         let Planned { config, arguments, served, described } = planned;
-        let status = status(&addresses, &served);
+        let status = status(&urls, &served);
         Ok(NextConfig { config, arguments, described: format!("{served}: {described}"), status })
     }))
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use drover_http1::response::{ConnectionField, push_early_hints};
 use drover_http1::{Framing, Method, Refusal, Request, request};
 use drover_mech::net::{Answer, Body, Io};
+use drover_tls::server::is_client_hello;
 use tracing::warn;
 
 use super::repeated::RepeatedRequest;
@@ -179,7 +180,12 @@ impl Http1State {
     ) -> Next {
         let (service, net) = (connection.service, connection.conn.net());
         let is_last = connection.is_at_its_last_request();
+        let https_port = match connection.is_redirected {
+            false => None,
+            true => service.tls.as_ref().and_then(|tls| tls.redirect()),
+        };
         if !is_last
+            && https_port.is_none()
             && net.phase().takes_connections()
             && let Some(consumed) = self.repeated.answer(input, net.now(), &mut self.exchange)
         {
@@ -200,7 +206,11 @@ impl Http1State {
         if let Some(observers) = &service.observers {
             observers.asked(request, &mut self.exchange);
         }
-        match site.answer(request, &mut self.exchange, net) {
+        let answered = match https_port {
+            None => site.answer(request, &mut self.exchange, net),
+            Some(port) => site.redirect_to_https(request, port, &mut self.exchange),
+        };
+        match answered {
             Answered::Ready => {}
             Answered::Wait(open, hints) => {
                 if !hints.is_empty() {
@@ -230,11 +240,10 @@ impl Http1State {
         input: &[u8],
         connection: &ServedConnection<'_>,
     ) -> Next {
-        // The beginning of a TLS handshake (RFC 8446 section 5.1): content type 22, version 3.x.
-        if input.starts_with(&[0x16, 0x03]) && !std::mem::replace(&mut self.tls_told, true) {
+        if is_client_hello(input) && !std::mem::replace(&mut self.tls_told, true) {
             warn!(
-                "a client speaks TLS to a port of plain HTTP: have it use http://, or put a server that speaks \
-                 TLS in front (deploy/README.md); further ones are not logged"
+                "a client speaks TLS to a port of plain HTTP: have it use http://, or serve HTTPS there \
+                 (--tls-cert, --tls self-signed); further ones are not logged"
             );
         }
         decide_unread(&mut self.exchange, refusal, input, connection);

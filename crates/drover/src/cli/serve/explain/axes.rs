@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use drover_mech::accept::{self, Strategy};
@@ -15,8 +16,9 @@ use super::kernel::{number, setting, told};
 use crate::cli::auto_or::names;
 use crate::cli::serve::ROOM;
 use crate::cli::serve::config::FlagValues;
-use crate::cli::serve::memory_flags::{ServerMemory, amount as memory};
-use drover_server::{Config, MemoryUse, Sandbox, SandboxState, Server};
+use crate::cli::serve::flags::memory::{ServerMemory, amount as memory};
+use drover_server::{Config, Listen, MemoryUse, Sandbox, SandboxState, Server};
+use drover_tls::server::OldestVersion;
 
 /// How many rings are opened at most to find out whether all workers can have one.
 const RINGS_TRIED: usize = 256;
@@ -137,6 +139,38 @@ impl ServerSelection<'_> {
             why: format!("the server asks for {asked}; the kernel caps that at net.core.somaxconn"),
             change,
         }
+    }
+
+    /// Where HTTPS is spoken and with which certificates; `None`: nowhere.
+    pub(super) fn tls(&self) -> Option<Explanation> {
+        let tls = self.config.tls.as_deref()?;
+        let now = SystemTime::now();
+        let listeners = self.config.tls_to_be();
+        let addresses = self.config.listen.iter().flat_map(Listen::all).enumerate();
+        let spoken = addresses.filter(|(number, _)| listeners.is_tls(*number));
+        let spoken: Vec<_> = spoken.map(|(_, address)| address.url(true)).collect();
+        let probed = tls.certificates().iter().map(|certificate| {
+            let names = certificate.names().join(", ");
+            let file = certificate.files().certificate.display();
+            format!("{file}: {names}; {} days left", certificate.days_left(now))
+        });
+        let problems = tls.certificates().iter().filter_map(|certificate| {
+            let problem = certificate.problem(now)?;
+            Some(format!("{}: {problem}", certificate.files().certificate.display()))
+        });
+        let oldest = match tls.options().oldest {
+            OldestVersion::Tls12 => "TLS 1.2 and 1.3",
+            OldestVersion::Tls13 => "TLS 1.3",
+        };
+        Some(Explanation {
+            axis: "https",
+            chosen: format!("{oldest} at {}", spoken.join(", ")),
+            probed: probed.collect(),
+            why: "every address speaks HTTPS if there is a certificate, except port 80, unless ',tls' or ',plain' behind it \
+                  says otherwise"
+                .to_owned(),
+            change: problems.collect(),
+        })
     }
 
     pub(super) fn defer_accept(&self) -> Explanation {

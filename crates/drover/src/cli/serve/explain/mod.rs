@@ -87,6 +87,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
         chosen.descriptors(descriptors)?,
         chosen.tuned(no_tuned),
     ];
+    all.extend(chosen.tls());
     // The last: what the sandbox forbids could not be looked at any more.
     all.push(axes::sandbox(Server::try_sandbox(&config)?, is_root_served));
     let mut out = stdout();

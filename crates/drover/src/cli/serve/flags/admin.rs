@@ -5,19 +5,19 @@ use std::net::SocketAddr;
 use drover_server::{HostPattern, Listen};
 use drover_usage::UsageError;
 
-use super::addresses::address;
-use super::response_flags::SERVING;
+use super::response::SERVING;
+use crate::cli::serve::addresses::address;
 
 /// Flags of the address for health, metrics and status.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct AdminFlags {
+pub(in crate::cli::serve) struct AdminFlags {
     /// Serve health checks, Prometheus metrics and a live status page on ADDR
     ///
     /// ADDR is as for --listen. The paths are /healthz, /metrics, /status and /status.json. There is no password: an address
     /// that other machines can reach also needs --admin-public.
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long, value_name = "ADDR", value_parser = address)]
-    pub(super) admin: Option<Listen>,
+    pub(in crate::cli::serve) admin: Option<Listen>,
 
     /// Let --admin use an address that other machines can reach
     ///
@@ -25,7 +25,7 @@ pub(super) struct AdminFlags {
     /// network.
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long)]
-    pub(super) admin_public: bool,
+    pub(in crate::cli::serve) admin_public: bool,
 
     /// Answer requests to --admin that name these hosts too; others get 421
     ///
@@ -34,13 +34,13 @@ pub(super) struct AdminFlags {
     /// web page of another site could read --admin by way of a visitor's browser (DNS rebinding).
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long, value_name = "LIST", value_delimiter = ',')]
-    pub(super) admin_hosts: Vec<HostPattern>,
+    pub(in crate::cli::serve) admin_hosts: Vec<HostPattern>,
 }
 
 impl AdminFlags {
     /// # Errors
     /// Other machines can reach the address, and nobody has said that they may.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    pub(in crate::cli::serve) fn check(&self) -> anyhow::Result<()> {
         let Some(listen) = self.admin.as_ref().filter(|_| !self.admin_public) else {
             return Ok(());
         };

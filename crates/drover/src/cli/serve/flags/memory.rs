@@ -9,14 +9,14 @@ use drover_server::{MemoryBudget, MemoryUse};
 use drover_sys::process::MemoryLimits;
 use drover_usage::{UsageError, size};
 
-use super::request_flags::LIMITS;
+use super::request::LIMITS;
 
 /// The group of flags for caches in `drover serve --help`.
-pub(super) const CACHE: &str = "Cache";
+pub(in crate::cli::serve) const CACHE: &str = "Cache";
 
 /// How much memory a server uses for what.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct MemoryFlags {
+pub(in crate::cli::serve) struct MemoryFlags {
     /// Memory for the files that each worker caches: a size, 'off', or 'auto'
     ///
     /// 'auto' is a quarter of --memory for all workers together, and at most 64M for each.
@@ -68,22 +68,26 @@ fn memory(text: &str) -> Result<MemoryFlag, String> {
 
 /// The memory of a server: its limits, its budget, and what is used of it.
 #[derive(Clone, Debug)]
-pub(super) struct ServerMemory {
+pub(in crate::cli::serve) struct ServerMemory {
     /// What the kernel allows.
-    pub(super) limits: MemoryLimits,
-    pub(super) budget: MemoryBudget,
+    pub(in crate::cli::serve) limits: MemoryLimits,
+    pub(in crate::cli::serve) budget: MemoryBudget,
     /// The memory of each worker's cache, in bytes; 0: nothing is cached.
-    pub(super) cache: usize,
+    pub(in crate::cli::serve) cache: usize,
     /// The memory of each process for reads, in bytes.
-    pub(super) reads: u64,
-    pub(super) workers: u64,
-    pub(super) processes: u64,
+    pub(in crate::cli::serve) reads: u64,
+    pub(in crate::cli::serve) workers: u64,
+    pub(in crate::cli::serve) processes: u64,
     flags: MemoryFlags,
 }
 
 impl MemoryFlags {
     /// What `workers` in `processes` use.
-    pub(super) fn of_server(&self, workers: NonZeroUsize, processes: NonZeroUsize) -> ServerMemory {
+    pub(in crate::cli::serve) fn of_server(
+        &self,
+        workers: NonZeroUsize,
+        processes: NonZeroUsize,
+    ) -> ServerMemory {
         self.within(MemoryLimits::of_this_process(), workers, processes)
     }
 
@@ -114,7 +118,7 @@ impl ServerMemory {
     ///
     /// # Errors
     /// The user has asked for too little.
-    pub(super) fn read_memory(&self) -> anyhow::Result<Arc<ReadMemory>> {
+    pub(in crate::cli::serve) fn read_memory(&self) -> anyhow::Result<Arc<ReadMemory>> {
         if self.flags.read_memory.is_some() && self.reads < ReadMemory::LEAST {
             let least = ReadMemory::LEAST / 1024;
             bail!(UsageError::new(format!(
@@ -126,7 +130,7 @@ impl ServerMemory {
     }
 
     /// Whether nobody has said how much memory the cache has, or the reads have.
-    pub(super) fn is_share(&self, of: MemoryUse) -> bool {
+    pub(in crate::cli::serve) fn is_share(&self, of: MemoryUse) -> bool {
         match of {
             MemoryUse::Cache => self.flags.cache.0.is_none(),
             MemoryUse::Reads => self.flags.read_memory.is_none(),
@@ -135,17 +139,17 @@ impl ServerMemory {
     }
 
     /// Whether the user has said how much memory there is.
-    pub(super) fn is_given(&self) -> bool {
+    pub(in crate::cli::serve) fn is_given(&self) -> bool {
         self.flags.memory.0.is_some()
     }
 
     /// The budget for the command line of a worker process, which may not ask for limits any more.
-    pub(super) fn word(&self) -> String {
+    pub(in crate::cli::serve) fn word(&self) -> String {
         self.budget.all().map_or_else(|| "auto".to_owned(), |all| all.max(1).to_string())
     }
 
     /// What flags allow beyond the limits, and the remedy, in a sentence.
-    pub(super) fn excess(&self) -> Option<String> {
+    pub(in crate::cli::serve) fn excess(&self) -> Option<String> {
         let limit = self.limits.least(self.processes)?;
         if let Some(asked) = self.flags.memory.0.filter(|asked| *asked as u64 > limit) {
             return Some(format!(
@@ -171,7 +175,7 @@ impl ServerMemory {
 }
 
 /// An amount of memory, for people.
-pub(super) fn amount(bytes: u64) -> String {
+pub(in crate::cli::serve) fn amount(bytes: u64) -> String {
     match bytes {
         0x4000_0000.. => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
         0x10_0000.. => format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20)),

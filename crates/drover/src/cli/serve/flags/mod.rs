@@ -1,5 +1,13 @@
 //! The flags of `drover serve`, and the parsers of their values.
 
+pub(in crate::cli::serve) mod admin;
+pub(in crate::cli::serve) mod memory;
+pub(in crate::cli::serve) mod proxy;
+pub(in crate::cli::serve) mod request;
+pub(in crate::cli::serve) mod response;
+pub(in crate::cli::serve) mod site;
+pub(in crate::cli::serve) mod tls;
+
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,21 +18,22 @@ use drover_mech::fileio::{self, Backend};
 use drover_mech::mechanisms::{DevPollModel, Mechanism};
 use drover_mech::net::AcceptBatch;
 
-use super::addresses::address_or_path;
-use super::admin_flags::AdminFlags;
-use super::hosts::HostFlag;
-use super::memory_flags::{CACHE, MemoryFlags, ServerMemory};
-use super::proxy_flags::ProxyFlags;
-use super::remembered::Remembered;
-use super::request_flags::{LIMITS, RequestFlags};
-use super::response_flags::SERVING;
-use super::site_flags::SiteFlags;
 use crate::cli::auto_or::{
     AutoOr, OnOff, devpoll_model, mechanism, mechanism_names, names, strategy, strategy_names,
 };
+use crate::cli::serve::addresses::address_or_path;
+use crate::cli::serve::hosts::HostFlag;
+use crate::cli::serve::remembered::Remembered;
+use admin::AdminFlags;
 use drover_server::{AccessLogForm, HostPattern, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use drover_sys::process::OrdinaryUser;
 use drover_usage::{duration, size};
+use memory::{CACHE, MemoryFlags, ServerMemory};
+use proxy::ProxyFlags;
+use request::{LIMITS, RequestFlags};
+use response::SERVING;
+use site::SiteFlags;
+use tls::TlsFlags;
 
 /// With --revalidate inotify: how often a kept file is checked even though no change was reported, unless the user
 /// says.
@@ -35,26 +44,27 @@ const WORKERS: &str = "Workers";
 const EXPERIMENTS: &str = "Experiments";
 
 /// What is served where nothing else is asked for.
-pub(super) const CURRENT_DIRECTORY: &str = ".";
+pub(in crate::cli::serve) const CURRENT_DIRECTORY: &str = ".";
 
 /// Flags of `drover serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Args {
     /// The directory whose files are served; files outside of the directory are not [default: the current directory, or
     /// none with --host]
-    pub(super) root: Option<PathBuf>,
+    pub(in crate::cli::serve) root: Option<PathBuf>,
 
     /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address, or unix:PATH
     ///
     /// The server listens on every address of HOST. Port 0 takes a free port. A link-local address has its
     /// interface with it, as in [fe80::1%eth0]:8080. A unix socket has the permissions 0660 unless they
-    /// follow, as in unix:/run/drover.sock,mode=0666. The flag may be given several times
+    /// follow, as in unix:/run/drover.sock,mode=0666. With a certificate every address speaks HTTPS, except port 80; ',tls'
+    /// or ',plain' behind an address says otherwise. The flag may be given several times
     #[arg(help_heading = SERVING)]
     #[arg(short = 'p', long, visible_alias = "port", value_name = "ADDR", default_value = "127.0.0.1:8080", value_parser = address_or_path)]
-    pub(super) listen: Vec<Listen>,
+    pub(in crate::cli::serve) listen: Vec<Listen>,
 
     #[command(flatten)]
-    pub(super) site: SiteFlags,
+    pub(in crate::cli::serve) site: SiteFlags,
 
     /// Serve other files to requests for a host: NAME=ROOT, and flags of its own; may be given several times
     ///
@@ -66,7 +76,7 @@ pub(in crate::cli) struct Args {
     #[allow(rustdoc::broken_intra_doc_links, reason = "it is a help text")]
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "NAME=ROOT", hide_short_help = true, value_parser = HostFlag::parse)]
-    pub(super) host: Vec<HostFlag>,
+    pub(in crate::cli::serve) host: Vec<HostFlag>,
 
     /// Serve ROOT only to requests that name these hosts; others get 421 [default: all hosts]
     ///
@@ -74,7 +84,7 @@ pub(in crate::cli) struct Args {
     /// localhost' keeps web pages of other sites from reading a server on this machine by way of a browser (DNS rebinding).
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "LIST", hide_short_help = true, value_delimiter = ',')]
-    pub(super) allowed_hosts: Vec<HostPattern>,
+    pub(in crate::cli::serve) allowed_hosts: Vec<HostPattern>,
 
     /// How long requests under way may go on after SIGTERM, SIGINT or SIGQUIT
     ///
@@ -83,7 +93,7 @@ pub(in crate::cli) struct Args {
     /// still answered.
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
-    pub(super) grace: Duration,
+    pub(in crate::cli::serve) grace: Duration,
 
     /// Append a line for each response to FILE; '-': to standard output
     ///
@@ -91,7 +101,7 @@ pub(in crate::cli) struct Args {
     /// response has left, a second later at most. Lines that the disk is too slow for are lost, and counted.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE")]
-    pub(super) access_log: Option<PathBuf>,
+    pub(in crate::cli::serve) access_log: Option<PathBuf>,
 
     /// The form of a line of --access-log: combined, json, json-stages, or a format such as '%h %t "%r" %s %b %D'
     ///
@@ -101,17 +111,20 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long, value_name = "FORM")]
     #[arg(default_value = "combined", value_parser = AccessLogForm::parse)]
-    pub(super) log_format: AccessLogForm,
+    pub(in crate::cli::serve) log_format: AccessLogForm,
 
     /// Say in each response how long it took until its head was written (the field Server-Timing)
     ///
     /// Everybody who gets a response can then tell whether its file had to be opened.
     #[arg(help_heading = SERVING)]
     #[arg(hide_short_help = true, long)]
-    pub(super) server_timing: bool,
+    pub(in crate::cli::serve) server_timing: bool,
 
     #[command(flatten)]
-    pub(super) admin: AdminFlags,
+    pub(in crate::cli::serve) tls: TlsFlags,
+
+    #[command(flatten)]
+    pub(in crate::cli::serve) admin: AdminFlags,
 
     /// Become this user when the addresses are bound, and serve without the rights of root
     ///
@@ -119,7 +132,7 @@ pub(in crate::cli) struct Args {
     /// become another user. The file of --access-log is opened before.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, value_name = "USER[:GROUP]", value_parser = user)]
-    pub(super) user: Option<OrdinaryUser>,
+    pub(in crate::cli::serve) user: Option<OrdinaryUser>,
 
     /// Do not restrict workers to what serving needs (landlock(7), seccomp(2))
     ///
@@ -127,7 +140,7 @@ pub(in crate::cli) struct Args {
     /// serving needs: no new sockets, no programs, no signals to others. The log shows what this kernel enforces.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long)]
-    pub(super) no_sandbox: bool,
+    pub(in crate::cli::serve) no_sandbox: bool,
 
     /// Read flags from FILE (TOML); flags on the command line win
     ///
@@ -136,7 +149,7 @@ pub(in crate::cli) struct Args {
     /// FILE.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
+    pub(in crate::cli::serve) config: Option<PathBuf>,
 
     /// Check the flags and print the settings; serve nothing
     ///
@@ -144,7 +157,7 @@ pub(in crate::cli) struct Args {
     /// be used as a file for --config.
     #[arg(help_heading = SERVING)]
     #[arg(long)]
-    pub(super) check: bool,
+    pub(in crate::cli::serve) check: bool,
 
     /// Print what each 'auto' would take here and why, and what to change to get better; serve nothing
     ///
@@ -152,22 +165,22 @@ pub(in crate::cli) struct Args {
     /// chosen, and what a setting of the machine would gain. The addresses need not be free.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, conflicts_with = "check")]
-    pub(super) explain: bool,
+    pub(in crate::cli::serve) explain: bool,
 
     /// How long a request's head may take, from the first byte of the head on; 0: no limit
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
-    pub(super) header_timeout: Duration,
+    pub(in crate::cli::serve) header_timeout: Duration,
 
     /// How long a connection may be idle between requests, or read nothing of a response; 0: no limit
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
-    pub(super) idle_timeout: Duration,
+    pub(in crate::cli::serve) idle_timeout: Duration,
 
     /// How long a request may wait for its file to be opened before the answer is 503; 0: no limit
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
-    pub(super) open_timeout: Duration,
+    pub(in crate::cli::serve) open_timeout: Duration,
 
     /// The least bytes per second that a client must read of a response; 0: no limit
     ///
@@ -175,7 +188,7 @@ pub(in crate::cli) struct Args {
     /// counts in which the server has bytes to send to the client
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "BYTES", default_value = "240", value_parser = size::parse_or_none)]
-    pub(super) min_rate: usize,
+    pub(in crate::cli::serve) min_rate: usize,
 
     /// How many connections may be open at a time, in all workers together
     ///
@@ -184,7 +197,7 @@ pub(in crate::cli) struct Args {
     /// files allows, with some descriptors left for files]
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "N")]
-    pub(super) max_connections: Option<NonZeroUsize>,
+    pub(in crate::cli::serve) max_connections: Option<NonZeroUsize>,
 
     /// How many connections a client may have at a time; further ones are closed at once [default: no limit]
     ///
@@ -192,16 +205,16 @@ pub(in crate::cli) struct Args {
     /// each by itself. Behind a proxy all connections come from one address: leave the limit to the proxy.
     #[arg(help_heading = LIMITS, hide_short_help = true)]
     #[arg(long, value_name = "N")]
-    pub(super) max_per_address: Option<NonZeroU32>,
+    pub(in crate::cli::serve) max_per_address: Option<NonZeroU32>,
 
     #[command(flatten)]
-    pub(super) requests: RequestFlags,
+    pub(in crate::cli::serve) requests: RequestFlags,
 
     #[command(flatten)]
-    pub(super) proxies: ProxyFlags,
+    pub(in crate::cli::serve) proxies: ProxyFlags,
 
     #[command(flatten)]
-    pub(super) memory: MemoryFlags,
+    pub(in crate::cli::serve) memory: MemoryFlags,
 
     /// How long a kept file is served before the file is checked for changes; or 'inotify'
     ///
@@ -212,7 +225,7 @@ pub(in crate::cli) struct Args {
     /// 1s.
     #[arg(help_heading = CACHE)]
     #[arg(long, value_name = "T", default_value = "1s", value_parser = revalidate)]
-    pub(super) revalidate: Revalidate,
+    pub(in crate::cli::serve) revalidate: Revalidate,
 
     /// How many workers serve, each with connections and a --cache of its own
     ///
@@ -220,23 +233,23 @@ pub(in crate::cli) struct Args {
     /// quota of its cgroup
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value = "auto", value_parser = workers)]
-    pub(super) workers: Workers,
+    pub(in crate::cli::serve) workers: Workers,
 
     /// Make each worker a process instead of a thread; a process that dies is replaced
     #[arg(help_heading = WORKERS)]
     #[arg(long)]
-    pub(super) processes: bool,
+    pub(in crate::cli::serve) processes: bool,
 
     /// Keep each worker on a processor of its own
     #[arg(help_heading = WORKERS)]
     #[arg(long)]
-    pub(super) pin: bool,
+    pub(in crate::cli::serve) pin: bool,
 
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
           help = "How a worker waits; 'drover mechanisms' lists how it can",
           long_help = format!("How a worker waits: {}", mechanism_names()))]
-    pub(super) dispatch: AutoOr<Mechanism>,
+    pub(in crate::cli::serve) dispatch: AutoOr<Mechanism>,
 
     /// How long a worker that has something to do lets further requests gather before it looks for them; at most 1s
     ///
@@ -245,25 +258,25 @@ pub(in crate::cli) struct Args {
     /// sleep.
     #[arg(help_heading = WORKERS, hide_short_help = true)]
     #[arg(long, value_name = "T", default_value = "0", value_parser = min_wait)]
-    pub(super) min_wait: Duration,
+    pub(in crate::cli::serve) min_wait: Duration,
 
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "S", default_value = "auto", value_parser = strategy,
           help = "How new connections are shared among workers",
           long_help = format!("How new connections are shared among workers: {}", strategy_names()))]
-    pub(super) accept: AutoOr<Strategy>,
+    pub(in crate::cli::serve) accept: AutoOr<Strategy>,
 
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "B", default_value = "auto", value_parser = backend,
           help = "How a file's bytes reach the socket",
           long_help = backend_help())]
-    pub(super) files: AutoOr<Backend>,
+    pub(in crate::cli::serve) files: AutoOr<Backend>,
 
     /// Whether 'auto' uses the result of 'drover tune ROOT', if kernel, processor and program are
     /// unchanged
     #[arg(help_heading = WORKERS, hide_short_help = true)]
     #[arg(long, value_name = "WHETHER", default_value = "on")]
-    pub(super) tuned: OnOff,
+    pub(in crate::cli::serve) tuned: OnOff,
 
     /// How many threads of the process read files that are not in the page cache
     ///
@@ -271,7 +284,7 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(super) read_threads: u16,
+    pub(in crate::cli::serve) read_threads: u16,
 
     /// How many threads of the process open, check and close files; 0: workers do so themselves, and wait
     ///
@@ -280,14 +293,14 @@ pub(in crate::cli) struct Args {
     #[arg(help_heading = WORKERS)]
     #[arg(long, value_name = "N", default_value_t = STAT_THREADS as u16)]
     #[arg(value_parser = clap::value_parser!(u16).range(0..=1024))]
-    pub(super) stat_threads: u16,
+    pub(in crate::cli::serve) stat_threads: u16,
 
     /// Answer every request with SIZE bytes and read no file, as the micro web server of the papers
     /// does
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, alias = "reply-size", value_name = "SIZE", conflicts_with_all = ["root", "host"])]
     #[arg(value_parser = size::parse_or_none)]
-    pub(super) response_size: Option<usize>,
+    pub(in crate::cli::serve) response_size: Option<usize>,
 
     /// Write the times of each response to FILE, a line each; 'drover lab trace FILE' draws them
     ///
@@ -295,32 +308,32 @@ pub(in crate::cli) struct Args {
     /// for the client, and who read the file
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "FILE")]
-    pub(super) trace: Option<PathBuf>,
+    pub(in crate::cli::serve) trace: Option<PathBuf>,
 
     /// Use the processor for the additional time T for each request
     ///
     /// Makes a server that is slower by a known time, for 'drover lab calibrate'
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "T", value_parser = duration::parse)]
-    pub(super) spin_per_request: Option<Duration>,
+    pub(in crate::cli::serve) spin_per_request: Option<Duration>,
 
     /// How many connections are accepted per wait: a number, or 'all'
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "N", default_value = "all", value_parser = accept_batch)]
-    pub(super) accept_batch: AcceptBatch,
+    pub(in crate::cli::serve) accept_batch: AcceptBatch,
 
     /// With --accept reuseport: the processor that a connection comes in on chooses the worker
     ///
     /// Needs as many workers as processors, and --pin
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long)]
-    pub(super) accept_by_cpu: bool,
+    pub(in crate::cli::serve) accept_by_cpu: bool,
 
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "P", value_parser = policy,
           help = format!("With --accept handoff: whom a connection wakes, as in Molloy & Lever's wait \
                           queues: {} [default: {}]", policies(), Policy::TaskExclusive.name()))]
-    pub(super) accept_wake: Option<Policy>,
+    pub(in crate::cli::serve) accept_wake: Option<Policy>,
 
     /// Whether to accept a connection only when the first bytes have come (TCP_DEFER_ACCEPT)
     ///
@@ -329,7 +342,7 @@ pub(in crate::cli) struct Args {
     /// arrive in bursts
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHETHER", default_value = "on")]
-    pub(super) defer_accept: OnOff,
+    pub(in crate::cli::serve) defer_accept: OnOff,
 
     /// What to do when the kernel's queue of events overflows
     ///
@@ -337,7 +350,7 @@ pub(in crate::cli) struct Args {
     /// overflows
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "O", default_value = "recover")]
-    pub(super) overflow: Overflow,
+    pub(in crate::cli::serve) overflow: Overflow,
 
     /// Which parts of the /dev/poll patch --dispatch devpoll models, in addition to the interest set
     ///
@@ -348,7 +361,7 @@ pub(in crate::cli) struct Args {
     /// /dev/poll (docs/kernel.md), the parts are those of the device
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "PARTS", default_value = "none", value_parser = devpoll_model)]
-    pub(super) devpoll_model: DevPollModel,
+    pub(in crate::cli::serve) devpoll_model: DevPollModel,
 
     /// How bytes that are in the page cache are read: by the worker at once, or queued like all others
     ///
@@ -356,14 +369,14 @@ pub(in crate::cli) struct Args {
     /// threads, posix-aio, linux-aio, linux-aio-sendfile and uring
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "WHEN", default_value = "at-once")]
-    pub(super) cached_reads: CachedReads,
+    pub(in crate::cli::serve) cached_reads: CachedReads,
 
     /// How many bytes --files reads at a time into the memory of a connection
     ///
     /// For backends that read a file into memory
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size::parse)]
-    pub(super) read_ahead: usize,
+    pub(in crate::cli::serve) read_ahead: usize,
 
     /// Take the listening sockets over from the server that runs with the same PATH, and hand them on to the next one
     ///
@@ -371,7 +384,7 @@ pub(in crate::cli) struct Args {
     /// requests and ends: no connection is refused or lost, whatever has changed, also the program itself.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, value_name = "PATH")]
-    pub(super) take_over: Option<PathBuf>,
+    pub(in crate::cli::serve) take_over: Option<PathBuf>,
 
     /// How many bytes of a response a worker sends before the next connection's turn: a size, or 'auto'
     ///
@@ -380,31 +393,31 @@ pub(in crate::cli) struct Args {
     /// For --files sendfile, splice and auto. Other backends read as many bytes as --read-ahead says.
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = send_budget)]
-    pub(super) send_budget: SendBudgetFlag,
+    pub(in crate::cli::serve) send_budget: SendBudgetFlag,
 
     /// Write the counters of all workers to FILE, as JSON, at SIGUSR1 and at the end
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "FILE")]
-    pub(super) counters: Option<PathBuf>,
+    pub(in crate::cli::serve) counters: Option<PathBuf>,
 
     /// Keep the counts of waits and events of --counters up to date at each wait
     ///
     /// Without it they are counted when a worker ends, and always with --admin
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, requires = "counters")]
-    pub(super) count_events: bool,
+    pub(in crate::cli::serve) count_events: bool,
 
     /// Write every event that --dispatch reports to FILE: its time and its connection
     ///
     /// For a server with a single worker
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "FILE")]
-    pub(super) record_events: Option<PathBuf>,
+    pub(in crate::cli::serve) record_events: Option<PathBuf>,
 
     /// Do not change the access time of files that this user owns (O_NOATIME)
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long)]
-    pub(super) noatime: bool,
+    pub(in crate::cli::serve) noatime: bool,
 
     /// What the kernel is told about future reads (posix_fadvise)
     ///
@@ -412,25 +425,25 @@ pub(in crate::cli) struct Args {
     /// comes next, so that the kernel reads this part while the server sends another part
     #[arg(help_heading = EXPERIMENTS, hide_short_help = true)]
     #[arg(long, value_name = "A", default_value = "none")]
-    pub(super) advise: Advise,
+    pub(in crate::cli::serve) advise: Advise,
 
     #[arg(long = WORKER_FLAG.trim_start_matches('-'), hide = true)]
-    pub(super) as_worker: Option<i32>,
+    pub(in crate::cli::serve) as_worker: Option<i32>,
 }
 
 impl Args {
-    pub(super) fn workers(&self) -> NonZeroUsize {
+    pub(in crate::cli::serve) fn workers(&self) -> NonZeroUsize {
         self.workers.number(self.max_connections)
     }
 
     /// The memory that the server uses.
-    pub(super) fn server_memory(&self) -> ServerMemory {
+    pub(in crate::cli::serve) fn server_memory(&self) -> ServerMemory {
         let workers = self.workers();
         self.memory.of_server(workers, if self.processes { workers } else { NonZeroUsize::MIN })
     }
 
     /// The directory for requests that name no host with files of its own; `None`: there is none.
-    pub(super) fn root_of_all(&self) -> Option<&Path> {
+    pub(in crate::cli::serve) fn root_of_all(&self) -> Option<&Path> {
         let default = || {
             (self.host.is_empty() && self.response_size.is_none())
                 .then(|| Path::new(CURRENT_DIRECTORY))
@@ -441,21 +454,21 @@ impl Args {
 
 /// The values of `--overflow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Overflow {
+pub(in crate::cli::serve) enum Overflow {
     Recover,
     Ignore,
 }
 
 /// The values of `--cached-reads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum CachedReads {
+pub(in crate::cli::serve) enum CachedReads {
     AtOnce,
     Queued,
 }
 
 /// The values of `--advise`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Advise {
+pub(in crate::cli::serve) enum Advise {
     None,
     Sequential,
     Willneed,
@@ -497,11 +510,11 @@ fn backends() -> String {
 
 /// The number of workers; `None`: one for each processor that this process may use.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Workers(Option<NonZeroUsize>);
+pub(in crate::cli::serve) struct Workers(Option<NonZeroUsize>);
 
 impl Workers {
     /// Whether the number follows the processors.
-    pub(super) fn is_auto(self) -> bool {
+    pub(in crate::cli::serve) fn is_auto(self) -> bool {
         self.0.is_none()
     }
 
@@ -526,7 +539,7 @@ fn workers(text: &str) -> Result<Workers, String> {
 
 /// How many bytes of a response a worker sends before the next connection's turn; `None`: derived from the caches.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SendBudgetFlag(pub(super) Option<NonZeroU64>);
+pub(in crate::cli::serve) struct SendBudgetFlag(pub(in crate::cli::serve) Option<NonZeroU64>);
 
 fn send_budget(text: &str) -> Result<SendBudgetFlag, String> {
     match text {

@@ -11,14 +11,14 @@ const SERVING: &str = "Serving";
 
 /// What proxies say of clients.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct ProxyFlags {
+pub(in crate::cli::serve) struct ProxyFlags {
     /// Believe these proxies whom they name as the client: addresses, networks such as 10.0.0.0/8, 'unix'
     ///
     /// With commas between them; may be given several times. The access log then has the client's address: the rightmost
     /// one in --forwarded-field that is not of these proxies. 'unix' are the clients of unix sockets.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, value_name = "LIST", value_parser = TrustedProxies::parse)]
-    pub(super) trusted_proxies: Vec<TrustedProxies>,
+    pub(in crate::cli::serve) trusted_proxies: Vec<TrustedProxies>,
 
     /// In which field of a request --trusted-proxies name the client
     ///
@@ -46,7 +46,7 @@ enum ForwardedFieldFlag {
 impl ProxyFlags {
     /// # Errors
     /// Nobody could connect.
-    pub(super) fn proxies(&self) -> anyhow::Result<Proxies> {
+    pub(in crate::cli::serve) fn proxies(&self) -> anyhow::Result<Proxies> {
         let mut trusted = TrustedProxies::default();
         self.trusted_proxies.iter().for_each(|list| trusted.add(list));
         if self.proxy_protocol && trusted.is_empty() {

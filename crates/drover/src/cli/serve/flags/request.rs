@@ -6,7 +6,7 @@ use drover_http1::{HeadLimits, request};
 use drover_usage::size;
 
 /// The group of flags for limits in `drover serve --help`.
-pub(super) const LIMITS: &str = "Limits";
+pub(in crate::cli::serve) const LIMITS: &str = "Limits";
 
 /// The least and the most bytes of a request line, and of a head.
 const LEAST: usize = 128;
@@ -14,7 +14,7 @@ const MOST: usize = 1 << 20;
 
 /// Limits of requests.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct RequestFlags {
+pub(in crate::cli::serve) struct RequestFlags {
     /// How long a request line may be (a longer one is answered with 414), and each field (431)
     ///
     /// From 128 to 1M, and never more than --max-head. Of a field, name and value count.
@@ -45,7 +45,7 @@ pub(super) struct RequestFlags {
 }
 
 impl RequestFlags {
-    pub(super) fn head_limits(&self) -> HeadLimits {
+    pub(in crate::cli::serve) fn head_limits(&self) -> HeadLimits {
         HeadLimits {
             line: self.max_line.min(self.max_head),
             head: self.max_head,
@@ -54,12 +54,12 @@ impl RequestFlags {
     }
 
     /// The length of a line that is in force, if --max-head is less than --max-line.
-    pub(super) fn line_in_force(&self) -> Option<usize> {
+    pub(in crate::cli::serve) fn line_in_force(&self) -> Option<usize> {
         (self.max_line > self.max_head).then_some(self.max_head)
     }
 
     /// `None`: no limit.
-    pub(super) fn requests(&self) -> Option<NonZeroU32> {
+    pub(in crate::cli::serve) fn requests(&self) -> Option<NonZeroU32> {
         NonZeroU32::new(self.max_requests)
     }
 }

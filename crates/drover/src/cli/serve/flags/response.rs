@@ -9,7 +9,7 @@ use drover_server::{
 use drover_usage::UsageError;
 
 /// The group of these flags in the help.
-pub(super) const SERVING: &str = "Serving";
+pub(in crate::cli::serve) const SERVING: &str = "Serving";
 
 /// Flags about errors and fields of responses.
 #[derive(Clone, Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(in crate::cli) struct ResponseFlags {
     /// For example 404=404.html, a name beneath ROOT. There are pages for 401, 403, 404, 405, 500, 501 and 503.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "STATUS=FILE", hide_short_help = true)]
-    pub(super) error_page: Vec<ErrorPage>,
+    pub(in crate::cli::serve) error_page: Vec<ErrorPage>,
 
     /// The Content-Type of files by the end of their names: 'log,out=text/plain; charset=utf-8'
     #[arg(help_heading = SERVING)]
@@ -32,13 +32,13 @@ pub(in crate::cli) struct ResponseFlags {
     /// that change with their content), 'no-cache' (ask each time), 'no-store', a time, or a value of Cache-Control.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
-    pub(super) cache_control: Vec<CachePolicy>,
+    pub(in crate::cli::serve) cache_control: Vec<CachePolicy>,
 
     /// Have browsers guess no types, tell other sites little of where visitors come from, and show files in no frame of
     /// another site
     #[arg(help_heading = SERVING)]
     #[arg(long, hide_short_help = true)]
-    pub(super) security_headers: bool,
+    pub(in crate::cli::serve) security_headers: bool,
 
     /// Let pages of ORIGIN read what is served, or of every site: '*'; may be given several times (CORS)
     ///
@@ -46,7 +46,7 @@ pub(in crate::cli) struct ResponseFlags {
     #[allow(rustdoc::bare_urls, reason = "it is a help text")]
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
-    pub(super) cors: Vec<AllowedOrigin>,
+    pub(in crate::cli::serve) cors: Vec<AllowedOrigin>,
 
     /// Serve only users with a password that FILE has: lines USER:HASH, as 'htpasswd -B' or argon2 make them
     ///
@@ -54,7 +54,7 @@ pub(in crate::cli) struct ResponseFlags {
     /// beneath ROOT. It is read again at SIGHUP. Responses have 'Cache-Control: private' unless a rule says otherwise.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(super) auth: Option<PathBuf>,
+    pub(in crate::cli::serve) auth: Option<PathBuf>,
 
     /// Tell browsers what a page needs while it is opened: PATTERN LINK; may be given several times (103 Early Hints)
     ///
@@ -62,12 +62,12 @@ pub(in crate::cli) struct ResponseFlags {
     /// browsers that load a page; the final response has the Link too.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
-    pub(super) early_hints: Vec<EarlyHint>,
+    pub(in crate::cli::serve) early_hints: Vec<EarlyHint>,
 }
 
 impl ResponseFlags {
     /// Sets a flag, by its long name, as if it had not been given.
-    pub(super) fn take_away(&mut self, name: &str) {
+    pub(in crate::cli::serve) fn take_away(&mut self, name: &str) {
         match name {
             "error-page" => self.error_page.clear(),
             "types" => self.types.clear(),
@@ -80,7 +80,7 @@ impl ResponseFlags {
     }
 
     /// All rules for fields; `header` are those that the user has written out, which win.
-    pub(super) fn header_rules(&self, header: Vec<HeaderRule>) -> Vec<HeaderRule> {
+    pub(in crate::cli::serve) fn header_rules(&self, header: Vec<HeaderRule>) -> Vec<HeaderRule> {
         let security = self.security_headers.then(security_headers).into_iter().flatten();
         let private = self.auth.as_ref().map(|_| private_to_users());
         let cache = self.cache_control.iter().cloned().map(HeaderRule::from);
@@ -92,7 +92,7 @@ impl ResponseFlags {
     }
 
     /// The rules that go ahead of files.
-    pub(super) fn hints(&self) -> impl Iterator<Item = HeaderRule> {
+    pub(in crate::cli::serve) fn hints(&self) -> impl Iterator<Item = HeaderRule> {
         self.early_hints.iter().cloned().map(HeaderRule::from)
     }
 
@@ -100,7 +100,10 @@ impl ResponseFlags {
     ///
     /// # Errors
     /// If a rule of `header` says so too: browsers refuse a response that has the field twice.
-    pub(super) fn cors(&self, header: &[HeaderRule]) -> anyhow::Result<Option<Cors>> {
+    pub(in crate::cli::serve) fn cors(
+        &self,
+        header: &[HeaderRule],
+    ) -> anyhow::Result<Option<Cors>> {
         const FIELD: &str = "Access-Control-Allow-Origin";
         if !self.cors.is_empty() && header.iter().any(|rule| rule.is_for(FIELD)) {
             anyhow::bail!(UsageError::new(format!(
@@ -112,7 +115,7 @@ impl ResponseFlags {
 }
 
 /// Who may read what a server of `config` serves, in words.
-pub(super) fn described_auth(config: &Config) -> String {
+pub(in crate::cli::serve) fn described_auth(config: &Config) -> String {
     let mut files: Vec<String> = config.users().map(|it| it.path().display().to_string()).collect();
     files.dedup();
     if files.is_empty() {
@@ -121,6 +124,7 @@ pub(super) fn described_auth(config: &Config) -> String {
     let mut addresses = config.listen.iter().flat_map(|listen| &listen.addresses);
     // What addresses the sockets of a service manager have is not known here.
     let is_local = !config.listen.is_empty() && addresses.all(|it| it.ip().is_loopback());
+    let is_local = is_local || config.tls.is_some();
     let clear = match is_local {
         true => "",
         false => {

@@ -10,10 +10,11 @@ use drover_server::{
     Auth, ContentSource, EtagSource, HeaderRule, OpenedFiles, Redirect, SiteSettings,
 };
 
-use super::response_flags::{ResponseFlags, SERVING};
+use super::response::{ResponseFlags, SERVING};
+use super::tls::HTTPS;
 
 /// The flags that always have a value.
-pub(super) const WITH_DEFAULT: [&str; 2] = ["etag", "symlinks"];
+pub(in crate::cli::serve) const WITH_DEFAULT: [&str; 2] = ["etag", "symlinks"];
 
 /// Flags of a site.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub(in crate::cli) struct SiteFlags {
     /// Without this flag, of such names only those in /.well-known/ are served
     #[arg(help_heading = SERVING)]
     #[arg(long)]
-    pub(super) hidden: bool,
+    pub(in crate::cli::serve) hidden: bool,
 
     /// Send FILE.br, FILE.zst or FILE.gz in place of FILE, if it is there, to clients that accept that coding
     ///
@@ -31,7 +32,7 @@ pub(in crate::cli) struct SiteFlags {
     /// used, because it may hold what FILE held before.
     #[arg(help_heading = SERVING)]
     #[arg(long, hide_short_help = true)]
-    pub(super) precompressed: bool,
+    pub(in crate::cli::serve) precompressed: bool,
 
     /// Show the files of a directory that has no index.html
     ///
@@ -39,14 +40,14 @@ pub(in crate::cli) struct SiteFlags {
     /// shown; those that begin with a dot only with --hidden.
     #[arg(help_heading = SERVING)]
     #[arg(long)]
-    pub(super) listing: bool,
+    pub(in crate::cli::serve) listing: bool,
 
     /// Let /about mean about.html where there is no file 'about'
     ///
     /// about.html also comes before a folder 'about'; /about/ is the folder.
     #[arg(help_heading = SERVING)]
     #[arg(long, hide_short_help = true)]
-    pub(super) html_suffix: bool,
+    pub(in crate::cli::serve) html_suffix: bool,
 
     /// Send FILE to browsers that ask for a page that does not exist: the page of an application that
     /// handles its paths itself
@@ -55,7 +56,7 @@ pub(in crate::cli) struct SiteFlags {
     /// still answered with 404.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE", hide_short_help = true, value_parser = NonEmptyStringValueParser::new())]
-    pub(super) fallback: Option<String>,
+    pub(in crate::cli::serve) fallback: Option<String>,
 
     /// What ETags are made of: file contents, modification times, or no ETags
     ///
@@ -63,7 +64,7 @@ pub(in crate::cli) struct SiteFlags {
     /// and length for all files. Equal files on several servers have equal ETags.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, value_name = "SOURCE", default_value = "content")]
-    pub(super) etag: EtagFlag,
+    pub(in crate::cli::serve) etag: EtagFlag,
 
     /// Add a field to the responses with files that match a pattern; may be given several times
     ///
@@ -73,7 +74,7 @@ pub(in crate::cli) struct SiteFlags {
     /// is for files that are stored compressed, for example '*.js.gz Content-Encoding: gzip'.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
-    pub(super) header: Vec<HeaderRule>,
+    pub(in crate::cli::serve) header: Vec<HeaderRule>,
 
     /// Send clients elsewhere: FROM TO, or FROM TO STATUS; may be given several times
     ///
@@ -81,10 +82,10 @@ pub(in crate::cli) struct SiteFlags {
     #[allow(rustdoc::bare_urls, reason = "it is a help text")]
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "RULE", hide_short_help = true)]
-    pub(super) redirect: Vec<Redirect>,
+    pub(in crate::cli::serve) redirect: Vec<Redirect>,
 
     #[command(flatten)]
-    pub(super) response: ResponseFlags,
+    pub(in crate::cli::serve) response: ResponseFlags,
 
     /// Which symbolic links beneath ROOT are followed; others are a 404
     ///
@@ -93,12 +94,25 @@ pub(in crate::cli) struct SiteFlags {
     /// the path of ROOT itself are always followed.
     #[arg(help_heading = SERVING, hide_short_help = true)]
     #[arg(long, value_name = "WHICH", default_value = "inside")]
-    pub(super) symlinks: SymlinksFlag,
+    pub(in crate::cli::serve) symlinks: SymlinksFlag,
+
+    /// Serve HTTPS with this certificate chain (PEM), the server's own certificate first; repeat it for other hosts
+    ///
+    /// A client gets the certificate for the host that it names, or the first. The files are read again at SIGHUP. Certificates of
+    /// Let's Encrypt are in fullchain.pem and privkey.pem.
+    #[arg(help_heading = HTTPS)]
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli::serve) tls_cert: Vec<PathBuf>,
+
+    /// Private key of --tls-cert (PEM), once for each
+    #[arg(help_heading = HTTPS)]
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli::serve) tls_key: Vec<PathBuf>,
 }
 
 /// The values of `--etag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum EtagFlag {
+pub(in crate::cli::serve) enum EtagFlag {
     Content,
     Mtime,
     Off,
@@ -116,7 +130,7 @@ impl From<EtagFlag> for EtagSource {
 
 /// The values of `--symlinks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum SymlinksFlag {
+pub(in crate::cli::serve) enum SymlinksFlag {
     Never,
     Inside,
     Any,
@@ -133,7 +147,7 @@ impl From<SymlinksFlag> for Symlinks {
 }
 
 /// The files of users that sites name, each read once.
-pub(super) struct UserFiles<'r> {
+pub(in crate::cli::serve) struct UserFiles<'r> {
     /// The directories that are served: a file of users must lie beneath none of them.
     roots: &'r [PathBuf],
     /// What a supervisor has read.
@@ -142,7 +156,10 @@ pub(super) struct UserFiles<'r> {
 }
 
 impl<'r> UserFiles<'r> {
-    pub(super) fn beside(roots: &'r [PathBuf], opened: &'r OpenedFiles) -> UserFiles<'r> {
+    pub(in crate::cli::serve) fn beside(
+        roots: &'r [PathBuf],
+        opened: &'r OpenedFiles,
+    ) -> UserFiles<'r> {
         UserFiles { roots, opened, read: BTreeMap::new() }
     }
 
@@ -150,7 +167,7 @@ impl<'r> UserFiles<'r> {
         if let Some(auth) = self.read.get(path) {
             return Ok(Arc::clone(auth));
         }
-        let auth = match self.opened.users(path) {
+        let auth = match self.opened.text(path) {
             Some(text) => Auth::of(path, text.to_owned())?,
             None => Auth::read(path, self.roots)?,
         };
@@ -162,11 +179,13 @@ impl<'r> UserFiles<'r> {
 
 impl SiteFlags {
     /// Sets a flag, by its long name, as if it had not been given. Flags that always have a value keep it.
-    pub(super) fn take_away(&mut self, name: &str) {
+    pub(in crate::cli::serve) fn take_away(&mut self, name: &str) {
         match name {
             "fallback" => self.fallback = None,
             "header" => self.header.clear(),
             "redirect" => self.redirect.clear(),
+            "tls-cert" => self.tls_cert.clear(),
+            "tls-key" => self.tls_key.clear(),
             _ => self.response.take_away(name),
         }
     }
@@ -175,7 +194,7 @@ impl SiteFlags {
     ///
     /// # Errors
     /// A file of users that cannot be taken, two rules for one field of CORS.
-    pub(super) fn settings(
+    pub(in crate::cli::serve) fn settings(
         self,
         source: ContentSource,
         users: &mut UserFiles<'_>,

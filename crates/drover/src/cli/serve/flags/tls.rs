@@ -1,0 +1,305 @@
+//! Flags of `drover serve` for HTTPS: certificates, what is asked of clients, and clients that come without.
+
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail};
+use drover_server::{HttpsPort, OpenedFiles, TlsSettings, read_again, refuse_served};
+use drover_sys::socket;
+use drover_tls::certificate::{Certificate, CertificateFiles};
+use drover_tls::self_signed;
+use drover_tls::server::{ClientAuthorities, OldestVersion, ServerTlsOptions};
+use drover_usage::{UsageError, duration};
+use tracing::info;
+
+use super::Args;
+use crate::cli::serve::roots;
+
+/// The group of these flags in the help.
+pub(in crate::cli::serve) const HTTPS: &str = "HTTPS";
+
+/// What HTTPS is spoken with.
+#[derive(Clone, Debug, clap::Args)]
+pub(in crate::cli::serve) struct TlsFlags {
+    /// Serve HTTPS with a certificate made on this machine [possible values: self-signed]
+    ///
+    /// Drover creates a local CA once and keeps it in $XDG_STATE_HOME/drover/tls (or ~/.local/state/drover/tls). Browsers
+    /// accept the certificate after you have imported the CA file, whose path is printed. With --tls-cert use your own.
+    #[arg(help_heading = HTTPS)]
+    #[arg(long, value_name = "SOURCE", conflicts_with = "tls_cert", hide_possible_values = true)]
+    pub(in crate::cli::serve) tls: Option<TlsSource>,
+
+    /// Redirect clients from plain HTTP addresses to HTTPS (308)
+    #[arg(help_heading = HTTPS)]
+    #[arg(long)]
+    pub(in crate::cli::serve) https_redirect: bool,
+
+    /// Port that clients are redirected to [default: the one Drover listens on]
+    #[arg(help_heading = HTTPS, hide_short_help = true)]
+    #[arg(long, value_name = "PORT", requires = "https_redirect")]
+    https_port: Option<NonZeroU16>,
+
+    /// Tell browsers to use only HTTPS for this host for TIME: 1w, 365d (Strict-Transport-Security)
+    ///
+    /// Browsers remember it and cannot be told otherwise before TIME is over. Start with a short time.
+    #[arg(help_heading = HTTPS, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(in crate::cli::serve) hsts: Option<Duration>,
+
+    /// Oldest TLS version to accept
+    #[arg(help_heading = HTTPS, hide_short_help = true)]
+    #[arg(long, value_name = "VERSION", default_value = "1.2")]
+    pub(in crate::cli::serve) tls_min: TlsVersion,
+
+    /// Require a client certificate issued by a CA in FILE (PEM)
+    #[arg(help_heading = HTTPS, hide_short_help = true)]
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli::serve) tls_client_ca: Option<PathBuf>,
+
+    /// Refuse clients that name no host, or one without a certificate; otherwise they get the first certificate
+    #[arg(help_heading = HTTPS, hide_short_help = true)]
+    #[arg(long)]
+    pub(in crate::cli::serve) tls_strict_sni: bool,
+}
+
+/// The values of `--tls`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(in crate::cli::serve) enum TlsSource {
+    SelfSigned,
+}
+
+/// The values of `--tls-min`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(in crate::cli::serve) enum TlsVersion {
+    #[value(name = "1.2")]
+    Tls12,
+    #[value(name = "1.3")]
+    Tls13,
+}
+
+impl TlsFlags {
+    /// Where clients without TLS are sent.
+    pub(in crate::cli::serve) fn redirect(&self) -> Option<HttpsPort> {
+        let port = || self.https_port.map_or(HttpsPort::Bound, |port| HttpsPort::Given(port.get()));
+        self.https_redirect.then(port)
+    }
+}
+
+/// The certificates that flags name and what else they say of TLS; `None`: HTTPS is not spoken.
+///
+/// # Errors
+/// Files that cannot be used, and flags that do not go together.
+pub(in crate::cli::serve) fn settings(
+    args: &Args,
+    opened: &OpenedFiles,
+) -> anyhow::Result<Option<Arc<TlsSettings>>> {
+    let flags = &args.tls;
+    let mut files = certificate_files(args)?;
+    if flags.tls.is_some() {
+        files.insert(0, local_certificate(args, opened)?);
+    }
+    if files.is_empty() {
+        return none(args).map(|()| None);
+    }
+    check_plain(args)?;
+    let roots = roots(args);
+    let read = |files| read_certificate(files, opened, &roots).map(Arc::new);
+    let certificates: Vec<Arc<Certificate>> =
+        files.into_iter().map(read).collect::<anyhow::Result<_>>()?;
+    let client_authorities = match &flags.tls_client_ca {
+        None => None,
+        Some(path) => {
+            let text = read_private("--tls-client-ca", path, opened, &[])?;
+            Some(ClientAuthorities { path: path.clone(), text })
+        }
+    };
+    let options = ServerTlsOptions {
+        oldest: match flags.tls_min {
+            TlsVersion::Tls12 => OldestVersion::Tls12,
+            TlsVersion::Tls13 => OldestVersion::Tls13,
+        },
+        client_authorities,
+        strict_names: flags.tls_strict_sni,
+        protocols: vec!["http/1.1"],
+    };
+    Ok(Some(Arc::new(TlsSettings::new(certificates, options)?)))
+}
+
+/// Refuses flags that mean something only with a certificate.
+fn none(args: &Args) -> anyhow::Result<()> {
+    let TlsFlags { https_redirect, hsts, tls_client_ca, tls_strict_sni, .. } = &args.tls;
+    let wants_tls = args.listen.iter().any(|listen| listen.is_tls == Some(true));
+    let flag = [
+        ("--https-redirect", *https_redirect),
+        ("--hsts", hsts.is_some()),
+        ("--tls-client-ca", tls_client_ca.is_some()),
+        ("--tls-strict-sni", *tls_strict_sni),
+        ("--listen ADDR,tls", wants_tls),
+    ];
+    match flag.into_iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => bail!(UsageError::new(format!(
+            "{flag} needs a certificate: add --tls-cert and --tls-key, or --tls self-signed"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to tell browsers to use HTTPS alone over plain HTTP (RFC 6797 section 7.2).
+fn check_plain(args: &Args) -> anyhow::Result<()> {
+    let is_plain = |listen: &drover_server::Listen| {
+        let is_http = listen.addresses.iter().any(|address| address.port() == 80);
+        !listen.is_tls.unwrap_or(!is_http)
+    };
+    let has_plain = args.listen.iter().any(is_plain);
+    if has_plain && args.tls.hsts.is_some() && !args.tls.https_redirect {
+        bail!(UsageError::new(
+            "--hsts with an address that serves plain HTTP: add --https-redirect, so that everything else is HTTPS"
+        ));
+    }
+    Ok(())
+}
+
+/// The files of `--tls-cert` and `--tls-key`: those for all hosts first, then those of single hosts.
+fn certificate_files(args: &Args) -> anyhow::Result<Vec<CertificateFiles>> {
+    let hosts: Vec<_> = args.host.iter().map(|host| host.flags(&args.site)).collect();
+    let mut all: Vec<CertificateFiles> = Vec::new();
+    for flags in std::iter::once(&args.site).chain(&hosts) {
+        if flags.tls_cert.len() != flags.tls_key.len() {
+            bail!(UsageError::new(format!(
+                "each --tls-cert needs its --tls-key, in the same order: there are {} and {}",
+                flags.tls_cert.len(),
+                flags.tls_key.len()
+            )));
+        }
+        for (certificate, key) in flags.tls_cert.iter().zip(&flags.tls_key) {
+            let files = CertificateFiles { certificate: certificate.clone(), key: key.clone() };
+            // A host has those of all too, unless it has its own.
+            if !all.contains(&files) {
+                all.push(files);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The certificate of this machine. A worker takes what its supervisor has read, and makes none.
+fn local_certificate(args: &Args, opened: &OpenedFiles) -> anyhow::Result<CertificateFiles> {
+    let folder = state_folder()?;
+    let files = self_signed::files(&folder);
+    if opened.text(&files.certificate).is_some() {
+        return Ok(files);
+    }
+    let made = self_signed::certificate(&folder, &own_names(args)).context("--tls self-signed")?;
+    let authority = made.authority.display();
+    if made.is_new_authority {
+        info!(
+            "--tls self-signed: created a local CA; clients trust it after importing {authority}"
+        );
+    } else {
+        info!("--tls self-signed: clients that trust {authority} trust this server");
+    }
+    Ok(made.files)
+}
+
+/// Reads a certificate and its key, for a server of the files beneath `roots`; or takes what the supervisor has read.
+///
+/// # Errors
+/// A file that cannot be read, is not what it should be, or would be served itself.
+fn read_certificate(
+    files: CertificateFiles,
+    opened: &OpenedFiles,
+    roots: &[PathBuf],
+) -> anyhow::Result<Certificate> {
+    let text = read_private("--tls-cert", &files.certificate, opened, &[])?;
+    let key = read_private("--tls-key", &files.key, opened, roots)?;
+    Certificate::of(files, text, key)
+}
+
+/// Reads a file of TLS that `flag` names and that must not be beneath one of `roots`; or takes what the supervisor has read.
+///
+/// # Errors
+/// It cannot be read, or would be served itself.
+fn read_private(
+    flag: &str,
+    path: &Path,
+    opened: &OpenedFiles,
+    roots: &[PathBuf],
+) -> anyhow::Result<String> {
+    if let Some(text) = opened.text(path) {
+        return Ok(text.to_owned());
+    }
+    refuse_served(flag, path, roots)?;
+    read_again(path).with_context(|| format!("{flag} {}: cannot be read", path.display()))
+}
+
+/// Where the local CA is kept.
+fn state_folder() -> anyhow::Result<PathBuf> {
+    let folder = |name: &str| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from).filter(|path| path.is_absolute())
+    };
+    // systemd gives a service a folder of its own (systemd.exec(5)).
+    let of_service = folder("STATE_DIRECTORY").map(|folder| folder.join("tls"));
+    let of_user = || {
+        let state = folder("XDG_STATE_HOME");
+        let state = state.or_else(|| Some(folder("HOME")?.join(".local/state")));
+        state.map(|state| state.join("drover/tls"))
+    };
+    of_service.or_else(of_user).context(UsageError::new(
+        "--tls self-signed: nowhere to keep the certificate; set XDG_STATE_HOME or HOME",
+    ))
+}
+
+/// The names that clients may use for this machine, and for the hosts that it serves.
+fn own_names(args: &Args) -> Vec<String> {
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let mut add = |name: String| {
+        if !name.is_empty() && !names.contains(&name) {
+            names.push(name);
+        }
+    };
+    for host in &args.host {
+        host.names.iter().for_each(|name| add(name.to_string().to_ascii_lowercase()));
+    }
+    for listen in &args.listen {
+        let named = listen.name.rsplit_once(':').map(|(host, _)| host.to_ascii_lowercase());
+        let is_name = |host: &String| host.chars().any(|it| it.is_ascii_alphabetic());
+        named
+            .filter(|host| is_name(host) && !host.contains([':', '/', '[']))
+            .into_iter()
+            .for_each(&mut add);
+        let addresses = listen.addresses.iter().map(|address| address.ip());
+        addresses.filter(|ip| !ip.is_unspecified()).for_each(|ip| add(ip.to_string()));
+    }
+    if args.listen.iter().any(|it| it.addresses.iter().any(|it| it.ip().is_unspecified())) {
+        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        add(machine.trim().to_ascii_lowercase());
+        // Without them clients have to use a name.
+        let addresses = socket::interface_addresses().unwrap_or_default();
+        addresses.into_iter().for_each(|ip| add(ip.to_string()));
+    }
+    names
+}
+
+/// What HTTPS is spoken with, in words; empty without.
+pub(in crate::cli::serve) fn described(tls: Option<&TlsSettings>) -> String {
+    let Some(tls) = tls else { return String::new() };
+    let now = SystemTime::now();
+    let each = tls.certificates().iter().map(|certificate| {
+        let name = certificate.names().first().map_or("no host", String::as_str);
+        let others = match certificate.names().len() {
+            0 | 1 => String::new(),
+            names => format!(" and {} more names", names - 1),
+        };
+        format!("{name}{others} ({} days left)", certificate.days_left(now))
+    });
+    let clients = match &tls.options().client_authorities {
+        Some(authorities) => {
+            format!(", only for clients with a certificate of {}", authorities.path.display())
+        }
+        None => String::new(),
+    };
+    format!(", HTTPS for {}{clients}", each.collect::<Vec<_>>().join(", "))
+}

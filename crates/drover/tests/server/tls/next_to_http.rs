@@ -1,0 +1,183 @@
+//! Clients that come without TLS, or with it where it is not spoken; what is counted and shown.
+
+use std::io::{BufRead, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use super::wire::{TestCertificate, flags};
+use super::{connect_as, on_each_kind, serve};
+use crate::harness::{Client, Server, Site, drover, figure, request};
+
+fn site() -> Site {
+    let site = Site::new();
+    site.file("a b/c", "hello");
+    site
+}
+
+/// A server with TLS at its first address and none at the second.
+fn both(site: &Site, more: &[&str]) -> Server {
+    let mut command = drover();
+    command.arg("serve").arg(site.path()).args(flags()).args(more).stderr(Stdio::piped());
+    command.args(["--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0,plain"]);
+    Server::start(command, 2)
+}
+
+#[test]
+fn plain_http_at_a_tls_port_is_told_so() {
+    let site = site();
+    on_each_kind(|mechanism| {
+        let server = serve(&site, &["--dispatch", mechanism.name]);
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(request("GET", "/a", &[]).as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 400 ") && text.contains("https://"), "{text}");
+    });
+}
+
+#[test]
+fn tls_at_a_plain_port_is_logged_once() {
+    let site = site();
+    let mut command = drover();
+    command.arg("serve").arg(site.path()).stderr(Stdio::piped());
+    let mut server = Server::start(command, 1);
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
+    }
+    server.terminate();
+    let mut log = String::new();
+    server.stderr().read_to_string(&mut log).unwrap();
+    assert_eq!(log.matches("a client speaks TLS").count(), 1, "{log}");
+    assert!(log.contains("--tls-cert"), "{log}");
+}
+
+#[test]
+fn both_are_served_side_by_side_unless_clients_are_redirected() {
+    let site = site();
+    let server = both(&site, &[]);
+    let [tls, plain] = server.addresses() else { panic!() };
+    for address in [tls, plain] {
+        assert_eq!(Client::connect(*address).get("/a%20b/c").is(200).text(), "hello");
+    }
+    let server = both(&site, &["--https-redirect", "--hsts", "1w"]);
+    let [tls, plain] = server.addresses() else { panic!() };
+    let mut client = Client::connect(*plain);
+    for (target, host, location) in [
+        ("/a%20b/c?d=e", "localhost", format!("https://localhost:{}/a%20b/c?d=e", tls.port())),
+        ("/", "example.org:80", format!("https://example.org:{}/", tls.port())),
+        ("/x", "[::1]:8080", format!("https://[::1]:{}/x", tls.port())),
+        ("/x", "[::1]", format!("https://[::1]:{}/x", tls.port())),
+        ("http://other/y", "localhost", format!("https://other:{}/y", tls.port())),
+    ] {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let response = client.response().is(308);
+        assert_eq!(response.field("Location"), Some(&*location));
+        assert_eq!(response.field("Strict-Transport-Security"), None);
+    }
+    let response = Client::connect(*tls).get("/a%20b/c").is(200);
+    assert_eq!(response.field("Strict-Transport-Security"), Some("max-age=604800"));
+    let server = both(&site, &["--https-redirect", "--https-port", "443"]);
+    let response = Client::connect(server.addresses()[1]).get("/a").is(308);
+    assert_eq!(response.field("Location"), Some("https://localhost/a"));
+}
+
+/// Of many requests that come in one turn some are over TLS; the others must not get their response.
+#[test]
+fn a_redirected_client_never_gets_what_was_prepared_for_others() {
+    let site = site();
+    site.file("a", "secret");
+    on_each_kind(|mechanism| {
+        let server = both(&site, &["--https-redirect", "--dispatch", mechanism.name]);
+        let [tls, plain] = server.addresses() else { panic!() };
+        let mut over_tls = Client::connect(*tls);
+        over_tls.get("/a").is(200);
+        let mut redirected = Client::connect(*plain);
+        server.while_stopped(|| {
+            over_tls.send(request("GET", "/a", &[]));
+            redirected.send(request("GET", "/a", &[]));
+        });
+        over_tls.response().is(200);
+        redirected.response().is(308);
+    });
+}
+
+#[test]
+fn handshakes_are_counted() {
+    let site = site();
+    let own = TestCertificate::of(&["localhost"]);
+    let mut command = drover();
+    command.arg("serve").arg(site.path()).args(own.flags()).stderr(Stdio::piped());
+    command.args(["--admin", "127.0.0.1:0"]);
+    let mut server = Server::start(command, 1);
+    let admin = server.admin_address();
+    let config = own.client();
+    for _ in 0..3 {
+        connect_as(&server, &config, "localhost").get("/a%20b/c").is(200);
+    }
+    drop(TcpStream::connect(server.address()).unwrap());
+    let mut broken = TcpStream::connect(server.address()).unwrap();
+    broken.write_all(&[22, 3, 1, 0, 5, 1, 0, 0, 1, 0]).unwrap();
+    let mut alert = Vec::new();
+    broken.read_to_end(&mut alert).unwrap();
+    assert_eq!(alert.first(), Some(&21));
+    let metrics = Client::connect(admin).get("/metrics").is(200);
+    let value = |name: &str| {
+        let line = metrics.text().lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{name}: {}", metrics.text()))
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(value("drover_tls_full_handshakes_total{worker=\"0\"}"), "1");
+    assert_eq!(value("drover_tls_resumed_handshakes_total{worker=\"0\"}"), "2");
+    let malformed = "drover_tls_failed_handshakes_total{reason=\"malformed\",worker=\"0\"}";
+    assert_eq!(value(malformed), "1");
+    let expiry: u64 = value("drover_tls_certificate_expiry_seconds").parse().unwrap();
+    assert!(expiry > 1_700_000_000);
+    server.terminate();
+    let mut log = String::new();
+    server.stderr().read_to_string(&mut log).unwrap();
+    assert_eq!(figure(&log, " TLS handshakes"), 3, "{log}");
+    assert_eq!(figure(&log, " failed TLS handshake"), 1, "{log}");
+}
+
+#[test]
+fn check_and_explain_tell_of_certificates() {
+    let site = site();
+    for flag in ["--check", "--explain"] {
+        let output = drover()
+            .arg("serve")
+            .arg(site.path())
+            .args(flags())
+            .args(["--listen", "127.0.0.1:0", flag])
+            .output();
+        let output = output.unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        for part in ["https://127.0.0.1:0", "localhost", " left"] {
+            assert!(told.contains(part), "{flag}: {part}: {told}");
+        }
+    }
+}
+
+/// The header comes before TLS, as load balancers send it.
+#[test]
+fn a_proxy_header_comes_before_tls() {
+    let site = site();
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let path = log.path().to_str().unwrap().to_owned();
+    let flags = ["--proxy-protocol", "--trusted-proxies", "127.0.0.0/8", "--access-log", &path];
+    let server = serve(&site, &flags);
+    let mut tcp = TcpStream::connect(server.address()).unwrap();
+    tcp.write_all(b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 443\r\n").unwrap();
+    Client::of(tcp).get("/a%20b/c").is(200);
+    server.terminate();
+    crate::harness::wait_until("the line is written", || {
+        let text = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
+        text.lines().any(|line| line.unwrap().starts_with("192.0.2.7 "))
+    });
+}
