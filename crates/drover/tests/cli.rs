@@ -53,8 +53,8 @@ fn a_short_help_fits_a_screen() {
 #[test]
 fn help_has_its_groups_in_order() {
     for (command, groups) in [
-        ("serve", &["Serving", "Limits", "Cache", "Workers", "Experiments"][..]),
-        ("load", &["Requests", "Load", "Responses", "Generator", "Output"]),
+        ("serve", &["Serving", "HTTPS", "Limits", "Cache", "Workers", "Experiments"][..]),
+        ("load", &["Requests", "TLS", "Load", "Responses", "Generator", "Output"]),
     ] {
         let output = drover(&[command, "--help"]);
         let text = String::from_utf8(output.stdout).unwrap();

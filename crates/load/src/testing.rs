@@ -9,7 +9,12 @@ use crate::run::coordinator::LoadRun;
 
 /// The options of a run whose server is never asked.
 pub(crate) fn options() -> LoadOptions {
-    let url = "http://127.0.0.1:9/".parse().unwrap();
+    options_for("http://127.0.0.1:9/")
+}
+
+/// The same, with another URL.
+pub(crate) fn options_for(url: &str) -> LoadOptions {
+    let url = url.parse().unwrap();
     let asked = vec![RequestTemplate { url, content: Default::default() }];
     LoadOptions::new(asked, drover_mech::mechanisms::auto_of_readiness().unwrap())
 }

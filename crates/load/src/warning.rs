@@ -66,6 +66,8 @@ codes! {
     EntriesNotSent = "entries-not-sent";
     /// Entries of a recording whose bodies are not sent as they were recorded.
     EntriesChanged = "entries-changed";
+    /// The keys of TLS sessions are written to a file (`SSLKEYLOGFILE`). No count.
+    TlsKeysWritten = "tls-keys-written";
     /// Processes of the generator (`--processes`) that ended without a result.
     ProcessesLost = "processes-lost";
     /// The windows of joined results overlap for less than 95 % of their length. No count.

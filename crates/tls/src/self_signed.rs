@@ -83,9 +83,10 @@ fn is_still_good(files: &CertificateFiles, names: &[String]) -> bool {
 fn make_authority(certificate: &Path, key_file: &Path) -> anyhow::Result<()> {
     let key = KeyPair::generate()?;
     let mut parameters = CertificateParams::new(Vec::new())?;
-    // Several machines' authorities can be told apart.
+    // Several authorities can be told apart, also two of one machine.
     let machine = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = format!("Drover local CA of {}", machine.trim());
+    let number = u32::from_be_bytes(random()?);
+    let name = format!("Drover local CA {number:08x} of {}", machine.trim());
     parameters.distinguished_name.push(DnType::CommonName, name);
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -93,6 +94,12 @@ fn make_authority(certificate: &Path, key_file: &Path) -> anyhow::Result<()> {
     let text = parameters.self_signed(&key)?.pem();
     write(key_file, &key.serialize_pem(), 0o600)?;
     write(certificate, &text, 0o644)
+}
+
+fn random() -> anyhow::Result<[u8; 4]> {
+    let mut bytes = [0; 4];
+    aws_lc_rs::rand::fill(&mut bytes).ok().context("there are no random bytes")?;
+    Ok(bytes)
 }
 
 fn issue(

@@ -201,6 +201,35 @@ fn a_session_is_resumed_by_another_server_with_the_same_key() {
     assert_eq!(ends.take(), [Err(HandshakeFailure::ClientCertificate)]);
 }
 
+/// A connection that does not resume a session leaves its own to others, and each is good for one.
+#[test]
+fn sessions_are_kept_for_as_many_connections_as_asked() {
+    let world = World::new();
+    let (server, _) = world.server(ServerTlsOptions::default());
+    let client = world.client("localhost", ClientTlsOptions { sessions: 20, ..Default::default() });
+    let is_resumed = |resumes: bool| {
+        let client = Side::new(client.layer(resumes).unwrap());
+        let mut pair = Pair { client, server: None, layers: server.clone() };
+        pair.talk(usize::MAX).unwrap();
+        pair.client.layer.agreed().is_resumed
+    };
+    assert!(!is_resumed(false) && !is_resumed(false) && is_resumed(true) && is_resumed(true));
+    // More are opened at once than rustls itself keeps sessions for: each has one, from those of the round before.
+    let round = || -> Vec<Pair> {
+        let mut pairs: Vec<Pair> = (0..20).map(|_| Pair::new(&client, &server)).collect();
+        pairs.iter_mut().for_each(|pair| pair.talk(usize::MAX).unwrap());
+        pairs
+    };
+    drop(round());
+    assert!(round().iter().all(|pair| pair.client.layer.agreed().is_resumed));
+    let none = world.client("localhost", ClientTlsOptions::default());
+    for _ in 0..2 {
+        let mut pair = Pair::new(&none, &server);
+        pair.talk(usize::MAX).unwrap();
+        assert!(!pair.client.layer.agreed().is_resumed);
+    }
+}
+
 #[test]
 fn a_client_with_a_certificate_is_let_in() {
     let world = World::new();

@@ -12,6 +12,7 @@ use super::console_reporter::say;
 use super::count;
 use super::load::MOST_CONNECTIONS;
 use super::stdout::stdout;
+use super::tls_args::TlsArgs;
 use drover_load::plan::options::LoadOptions;
 use drover_load::plan::request::RequestTemplate;
 use drover_load::plan::shape::Schedule;
@@ -23,7 +24,7 @@ use drover_usage::duration;
 /// Flags of `drover idle`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The server, [http://]HOST[:PORT][/PATH]; the path is used with --every
+    /// The server, [http://|https://]HOST[:PORT][/PATH]; the path is used with --every
     #[allow(rustdoc::broken_intra_doc_links, reason = "it is a help text")]
     url: Url,
 
@@ -51,6 +52,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "M", default_value = "auto", value_parser = mechanism,
           help = format!("How the connections are waited for: {}", mechanism_names()))]
     dispatch: AutoOr<Mechanism>,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 /// Prints what happens to the connections.
@@ -98,6 +102,7 @@ impl Args {
             None => (0, self.connections, None),
             Some(period) => (self.connections, 0, Some(Schedule::every(period, self.connections))),
         };
+        let tls = self.tls.options(self.url.is_https())?;
         let asked = vec![RequestTemplate { url: self.url, content: Arc::default() }];
         let mechanism = self.dispatch.usable(mechanisms::auto_of_readiness)?;
         Ok(LoadOptions {
@@ -108,6 +113,7 @@ impl Args {
             reopen: self.reopen,
             reopen_idle: self.reopen,
             timeout: self.timeout,
+            tls,
             ..LoadOptions::new(asked, mechanism)
         })
     }

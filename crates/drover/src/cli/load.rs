@@ -13,6 +13,7 @@ use super::console_reporter::{ConsoleReporter, OUTPUT, ReportFiles};
 use super::count;
 use super::request_args::{RequestArgs, RequestSelection};
 use super::stdout::stdout;
+use super::tls_args::TlsArgs;
 use drover_load::output::merge;
 use drover_load::output::objectives::Objectives;
 use drover_load::output::progress::ProgressView;
@@ -48,6 +49,9 @@ const GENERATOR: &str = "Generator";
 pub(super) struct Args {
     #[command(flatten)]
     asked: RequestArgs,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 
     /// Connections that send requests [default: 64]
     ///
@@ -150,13 +154,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
 
-    /// Idle connections to open before the first request and to keep open
+    /// Idle connections to open first and to keep open
     #[arg(help_heading = LOAD)]
     #[arg(long, value_name = "N", default_value_t = 0)]
     #[arg(value_parser = count::within(0..=MOST_CONNECTIONS))]
     idle: u32,
 
-    /// Count responses with a body of another length as errors
+    /// Count bodies of another length as errors
     #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "BYTES")]
     expect_size: Option<u64>,
@@ -216,7 +220,7 @@ pub(super) struct Args {
     #[arg(long, hide = true, requires = "processes")]
     process: Option<u32>,
 
-    /// Merge result files that --json has written; send no requests
+    /// Merge results that --json has written; send nothing
     #[arg(help_heading = OUTPUT)]
     #[arg(long, value_name = "FILE", num_args = 1..)]
     #[arg(conflicts_with_all = ["urls", "list", "har", "curl", "csv", "hdr", "processes"])]
@@ -347,6 +351,7 @@ impl Args {
         let connections = self.connections.unwrap_or(default);
         let schedule = self.schedule(duration, connections)?;
         let RequestSelection { asked, order, unix, sources, warnings } = self.asked.choose()?;
+        let tls = self.tls.options(asked.iter().any(|request| request.url.is_https()))?;
         let looks = self.verify.is_some() || self.read_rate.is_some();
         // A parent of several processes chooses for all threads first; each process then chooses for its own threads.
         let processes = if self.process.is_some() { 1 } else { self.processes };
@@ -365,6 +370,7 @@ impl Args {
             order,
             warnings,
             unix,
+            tls,
             sources,
             connections,
             idle: self.idle,

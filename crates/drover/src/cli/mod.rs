@@ -17,6 +17,7 @@ mod request_args;
 mod serve;
 mod share;
 mod stdout;
+mod tls_args;
 mod tune;
 
 #[cfg(fuzzing)]

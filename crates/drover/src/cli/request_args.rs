@@ -18,7 +18,7 @@ use drover_usage::UsageError;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Requests")]
 pub(super) struct RequestArgs {
-    /// What to ask for, [http://]HOST[:PORT][/PATH]
+    /// What to ask for, [http://|https://]HOST[:PORT][/PATH]
     ///
     /// The URLs may name several servers; each server then has connections of its own
     #[allow(rustdoc::broken_intra_doc_links, reason = "it is a help text")]
@@ -49,10 +49,11 @@ pub(super) struct RequestArgs {
     #[arg(hide_possible_values = true)]
     har_missing: Option<MissingBody>,
 
-    /// Send the request of a curl command line: 'curl URL -H …' in quotes, or @FILE
+    /// Send the request of a curl command line, or of @FILE
     ///
-    /// Browsers write one with "Copy as cURL (bash)". The head and the body are those that curl sends, without its
-    /// User-Agent. Redirects are not followed, and options that are not supported are refused
+    /// Write the command line in quotes: 'curl URL -H …'. Browsers write one with "Copy as cURL (bash)". The head and the
+    /// body are those that curl sends, without its User-Agent. Redirects are not followed, and options that are not
+    /// supported are refused
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["urls", "list", "har"])]
     #[arg(conflicts_with_all = ["method", "body"])]
     curl: Option<String>,

@@ -243,17 +243,10 @@ fn configuration(
     opened: &OpenedFiles,
 ) -> anyhow::Result<Config> {
     refuse_served_files(&args)?;
-    let (mut site, mut hosts) = sites(&args, opened)?;
+    let (site, hosts) = sites(&args, opened)?;
     let tls = flags::tls::settings(&args, opened)?;
-    if let Some(rule) = args.tls.hsts.map(strict_transport) {
-        let of_hosts = hosts.iter_mut().map(|host| &mut host.site);
-        site.iter_mut().chain(of_hosts).for_each(|site| site.add_header(rule.clone()));
-    }
-    let users = site.iter().chain(hosts.iter().map(|host| &host.site));
-    let users = users.filter_map(|site| site.auth.as_ref());
-    let processes = if args.processes { args.workers().get() } else { 1 };
     let memory = args.server_memory();
-    Auth::check_memory(users, processes, memory.budget.all().unwrap_or(u64::MAX))?;
+    check_users(&args, site.iter().chain(hosts.iter().map(|host| &host.site)), &memory)?;
     let dispatch = dispatch_options(mechanism, &args)?;
     check_recording(mechanism, &args)?;
     let file_options = file_options(&args, &memory)?;
@@ -308,6 +301,17 @@ fn configuration(
         spin: args.spin_per_request.filter(|time| !time.is_zero()),
         ..limits
     })
+}
+
+/// Refuses users whose passwords take too much memory to verify.
+fn check_users<'s>(
+    args: &Args,
+    sites: impl Iterator<Item = &'s SiteSettings>,
+    memory: &ServerMemory,
+) -> anyhow::Result<()> {
+    let users = sites.filter_map(|site| site.auth.as_ref());
+    let processes = if args.processes { args.workers().get() } else { 1 };
+    Auth::check_memory(users, processes, memory.budget.all().unwrap_or(u64::MAX))
 }
 
 /// What clients may take, with defaults for everything else.
@@ -410,7 +414,7 @@ fn sites(
     // What is for all is wrong in one place, and not at each host that has it too.
     let site = faults.of(None, args.site.clone().settings(ContentSource::Fixed(0), &mut users));
     let source = source.and_then(|source| faults.of(None, source));
-    let site = source.zip(site).map(|(source, site)| SiteSettings { source, ..site });
+    let mut site = source.zip(site).map(|(source, site)| SiteSettings { source, ..site });
     let mut hosts = Vec::new();
     for (number, host) in args.host.iter().enumerate() {
         let (names, flags, number) = (host.names.clone(), host.flags(&args.site), Some(number));
@@ -421,6 +425,10 @@ fn sites(
         if let (Some(source), Some(site)) = (source, site) {
             hosts.push(HostSite { names, site: SiteSettings { source, ..site } });
         }
+    }
+    if let Some(rule) = args.tls.hsts.map(strict_transport) {
+        let of_hosts = hosts.iter_mut().map(|host| &mut host.site);
+        site.iter_mut().chain(of_hosts).for_each(|site| site.add_header(rule.clone()));
     }
     if faults.0.is_empty() { Ok((site, hosts)) } else { Err(faults) }
 }

@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::run::{drover, finish, load};
+use crate::run::{drover, finish, load, trusting};
 use crate::server::{Action, Nobody, Server, response};
 
 /// A server that fails every fifth request in the same way: 10 of 50 requests end in `class`.
@@ -308,7 +308,7 @@ fn a_stalled_server_costs_its_time_once_and_no_request_is_lost() {
 fn limited(limit: &str, arguments: &[&str]) -> std::process::Output {
     let command = format!("{limit}; exec \"$0\" load --json - \"$@\"");
     let shell = ["-c", &command, env!("CARGO_BIN_EXE_drover")];
-    std::process::Command::new("sh").args(shell).args(arguments).output().unwrap()
+    trusting(Command::new("sh")).args(shell).args(arguments).output().unwrap()
 }
 
 /// Connections beyond the descriptors are failed attempts; the others do the run's work.

@@ -3,6 +3,8 @@
 
 mod accounts;
 mod addresses;
+mod broken_tls;
+mod certificate;
 #[path = "../schema/mod.rs"]
 mod checker;
 mod curl;
@@ -24,7 +26,9 @@ mod server;
 mod shapes;
 mod stalls;
 mod timeouts;
+mod tls;
 mod together;
 mod truth;
 mod usage;
 mod what;
+mod wire;

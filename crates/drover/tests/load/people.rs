@@ -230,7 +230,6 @@ fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load", url, "--slo", "speed>9"], &["--slo", "p99<5ms"]);
     refused(&["load", url, "--expect-status", "ok"], &["--expect-status", "2xx,404"]);
     refused(&["load", "--curl", "curl --zzz http://a"], &["--curl", "--zzz is not supported"]);
-    refused(&["load", "--curl", "curl https://127.0.0.1/"], &["--curl", "TLS", "--target"]);
     refused(
         &["load", "--curl", "curl a -d @/no/such/file"],
         &["--curl", "'/no/such/file'", "No such file"],

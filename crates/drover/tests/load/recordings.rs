@@ -54,8 +54,6 @@ fn one_faulty_entry_is_named_and_the_others_are_sent() {
         &["load", "--from-har", bad.path().to_str().unwrap()],
         &["none of its requests", "entry 1"],
     );
-    let secure = self::har(&[get("/1")]);
-    refused(&["load", "--from-har", secure.path().to_str().unwrap()], &["TLS", "--target"]);
 }
 
 #[test]

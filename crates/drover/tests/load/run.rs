@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::certificate::{self, CERTIFICATE};
+
 /// What one run left behind.
 pub(crate) struct Run {
     pub(crate) status: Option<i32>,
@@ -18,6 +20,14 @@ pub(crate) struct Run {
 pub(crate) fn drover(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
     command.args(arguments).stdin(Stdio::null());
+    trusting(command)
+}
+
+/// A command whose programs trust the scripted servers: for them, these are the CAs of this machine.
+pub(crate) fn trusting(mut command: Command) -> Command {
+    if certificate::is_wanted() {
+        command.env("SSL_CERT_FILE", CERTIFICATE.authority());
+    }
     command
 }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::run::{check_sums, drover, finish, load};
+use crate::run::{check_sums, drover, finish, load, trusting};
 use crate::server::{Action, Server, response};
 
 #[test]
@@ -86,7 +86,7 @@ fn events_frame_the_window() {
 fn a_stalled_schedule_takes_no_memory_for_what_is_due() {
     let server = Server::always(Action::Ignore);
     let script = "ulimit -d 50000; exec \"$0\" \"$@\"";
-    let mut shell = Command::new("sh");
+    let mut shell = trusting(Command::new("sh"));
     shell.args(["-c", script, env!("CARGO_BIN_EXE_drover"), "load", "--json", "-"]);
     shell.args([&server.url(), "-c", "1", "--rate", "3000000", "-d", "1s", "--timeout", "1500ms"]);
     let run = finish(shell.output().unwrap());

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::checker::check;
 use crate::run::load;
 use crate::server::{Action, Nobody, Server, response};
+use crate::tls::result_with_tls;
 
 const SCHEMA: &str = include_str!("../../schemas/drover.load-3.schema.json");
 
@@ -34,6 +35,14 @@ fn results_of_every_kind_conform() {
     conforms(&load(&[&Nobody::anywhere().url(), "-c", "2"]).json);
     let not_http = Server::always(Action::Response("SSH-2.0-x\r\n".to_string()));
     conforms(&load(&[&not_http.url(), "-c", "1", "-n", "2"]).json);
+    let secure = result_with_tls();
+    conforms(&secure);
+    let fields = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let schema = schema();
+    let of_schema = |pointer: &str| fields(schema.pointer(pointer).unwrap());
+    assert_eq!(fields(&secure["tls"]), of_schema("/properties/tls/properties"));
+    let agreed = "/properties/tls/properties/agreed/items/properties";
+    assert_eq!(fields(&secure["tls"]["agreed"][0]), of_schema(agreed));
 }
 
 #[test]
@@ -49,6 +58,7 @@ fn the_schema_refuses_what_it_does_not_describe() {
     refuses(|json| json["schema"] = "drover.load/1".into());
     refuses(|json| json["requests"] = Value::Null);
     refuses(|json| json["requests"] = (-1).into());
+    refuses(|json| json["tls"] = json!({}));
     refuses(|json| json["errors"]["another"] = 0.into());
     refuses(|json| json["status"]["200"] = "many".into());
     refuses(|json| json["client"].as_object_mut().unwrap().clear());

@@ -2,17 +2,20 @@
 //! every number that the generator reports. A thread per connection and blocking calls: nothing of
 //! it is shared with what it tests.
 
-use std::io::{self, BufRead, BufReader, IoSliceMut, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
-use nix::sys::time::TimeSpec;
+use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::{self, AddressFamily, SocketType};
+use rustls::ServerConfig;
+
+use crate::certificate::{self, CERTIFICATE};
+use crate::wire::Wire;
 
 /// What the server does with one request, once it has read it.
 #[derive(Clone, Debug)]
@@ -30,6 +33,10 @@ pub(crate) enum Action {
     Drip(Duration, Vec<String>),
     /// Sends these bytes and resets the connection.
     ResponseAndReset(String),
+    /// Sends them and closes; over TLS it does not say that this is the end.
+    ResponseAndCut(String),
+    /// Sends these bytes below TLS.
+    Below(String),
     /// Resets the connection.
     Reset,
     /// Never answers.
@@ -104,6 +111,8 @@ struct Counts {
     connections: AtomicU64,
     requests: AtomicU64,
     request_bytes: AtomicU64,
+    /// Connections with TLS whose client did not say that it ends them.
+    unannounced_ends: AtomicU64,
 }
 
 /// Where the connection comes from that asks for the end of accepting.
@@ -114,6 +123,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     counts: Arc<Counts>,
     last: Arc<Last>,
+    is_tls: bool,
     acceptor: JoinHandle<Vec<JoinHandle<Vec<Request>>>>,
 }
 
@@ -123,6 +133,15 @@ impl Server {
     /// Answers request `n` of all, counted from 0, as `script(n)` says; it is asked when the
     /// request arrives.
     pub(crate) fn start(script: impl Fn(u64) -> Action + Send + Sync + 'static) -> Server {
+        Server::start_with(certificate::is_wanted().then(|| CERTIFICATE.server()), script)
+    }
+
+    /// The same, with TLS as `tls` has it, or without.
+    pub(crate) fn start_with(
+        tls: Option<Arc<ServerConfig>>,
+        script: impl Fn(u64) -> Action + Send + Sync + 'static,
+    ) -> Server {
+        let is_tls = tls.is_some();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         // Sockets inherit it from the one that they are accepted from.
         setsockopt(&listener, sockopt::ReceiveTimestampns, &true).unwrap();
@@ -138,16 +157,17 @@ impl Server {
                     break;
                 }
                 let connection = shared.connections.fetch_add(1, Ordering::SeqCst);
-                let (counts, script) = (Arc::clone(&shared), Arc::clone(&script));
+                let (counts, script, tls) = (Arc::clone(&shared), Arc::clone(&script), tls.clone());
                 threads.push(thread::spawn(move || {
                     let mut log = Vec::new();
-                    let _ = serve(&stream, connection, &counts, &*script, &mut log);
+                    let wire = Wire::new(&stream, tls.as_ref());
+                    let _ = serve(wire, connection, &counts, &*script, &mut log);
                     log
                 }));
             }
             threads
         });
-        Server { address, counts, last, acceptor }
+        Server { address, counts, last, is_tls, acceptor }
     }
 
     /// Answers every request with `action`.
@@ -156,7 +176,8 @@ impl Server {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        let scheme = if self.is_tls { "https" } else { "http" };
+        format!("{scheme}://{}/", self.address)
     }
 
     pub(crate) fn connections(&self) -> u64 {
@@ -169,6 +190,13 @@ impl Server {
 
     pub(crate) fn request_bytes(&self) -> u64 {
         self.counts.request_bytes.load(Ordering::SeqCst)
+    }
+
+    /// Of how many connections with TLS the client did not say that it ends them. Their client must have ended.
+    pub(crate) fn unannounced_ends(self) -> u64 {
+        let counts = Arc::clone(&self.counts);
+        self.log();
+        counts.unannounced_ends.load(Ordering::SeqCst)
     }
 
     /// Waits until so many requests have arrived, which they must.
@@ -193,43 +221,19 @@ impl Server {
     }
 }
 
-/// Reads, and notes when the kernel received what was read last (socket(7), SO_TIMESTAMPNS).
-struct Stamped<'s> {
-    stream: &'s TcpStream,
-    reached: Instant,
-}
-
-impl Read for Stamped<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut control = nix::cmsg_space!(TimeSpec);
-        let mut parts = [IoSliceMut::new(buffer)];
-        let (fd, none) = (self.stream.as_raw_fd(), MsgFlags::empty());
-        let message = recvmsg::<()>(fd, &mut parts, Some(&mut control), none)?;
-        let (now, time) = (Instant::now(), SystemTime::now());
-        self.reached = now;
-        for part in message.cmsgs()? {
-            if let ControlMessageOwned::ScmTimestampns(stamp) = part {
-                let stamp = SystemTime::UNIX_EPOCH + Duration::from(stamp);
-                self.reached = now - time.duration_since(stamp).unwrap_or_default();
-            }
-        }
-        Ok(message.bytes)
-    }
-}
-
 /// One connection, until it ends or the script ends it.
 fn serve(
-    stream: &TcpStream,
+    wire: Wire<'_>,
     connection: u64,
     counts: &Counts,
     script: &Script,
     log: &mut Vec<Request>,
 ) -> Option<()> {
-    stream.set_nodelay(true).ok()?;
-    let mut input = BufReader::new(Stamped { stream, reached: Instant::now() });
-    while !input.fill_buf().ok()?.is_empty() {
+    wire.stream().set_nodelay(true).ok()?;
+    let mut input = BufReader::new(wire);
+    while !next_bytes(&mut input, counts)?.is_empty() {
         let arrived = Instant::now();
-        let reached = input.get_ref().reached.min(arrived);
+        let reached = input.get_ref().reached().min(arrived);
         let number = counts.requests.fetch_add(1, Ordering::SeqCst);
         let action = script(number);
         let bytes = read_request(&mut input)?;
@@ -238,7 +242,7 @@ fn serve(
             wait((arrived + *after).saturating_duration_since(Instant::now()));
         }
         let answered = (!matches!(action, Action::Reset | Action::Ignore)).then(Instant::now);
-        let stays_open = act(stream, action);
+        let stays_open = act(input.get_mut(), action);
         let done = Instant::now();
         log.push(Request { number, connection, arrived, reached, bytes, answered, done });
         stays_open?;
@@ -246,32 +250,48 @@ fn serve(
     None
 }
 
+/// What has come; empty at the end.
+fn next_bytes<'b>(input: &'b mut BufReader<Wire<'_>>, counts: &Counts) -> Option<&'b [u8]> {
+    let bytes = input.fill_buf();
+    if bytes.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof) {
+        counts.unannounced_ends.fetch_add(1, Ordering::SeqCst);
+    }
+    bytes.ok()
+}
+
 /// Does what the script says. `None`: the connection ends.
-fn act(mut stream: &TcpStream, action: Action) -> Option<()> {
+fn act(wire: &mut Wire<'_>, action: Action) -> Option<()> {
     match action {
         Action::Response(bytes) | Action::ResponseLate(_, bytes) => {
-            stream.write_all(bytes.as_bytes()).ok()
+            wire.write_all(bytes.as_bytes()).ok()
         }
         Action::ResponseAndClose(bytes) => {
-            stream.write_all(bytes.as_bytes()).ok()?;
+            wire.write_all(bytes.as_bytes()).ok()?;
+            wire.say_the_end().ok()?;
             None
         }
         Action::ResponseAndEnd(bytes) => {
             // What is held back goes with the end (tcp(7), TCP_CORK).
-            net::sockopt::set_tcp_cork(stream, true).ok()?;
-            stream.write_all(bytes.as_bytes()).ok()?;
-            stream.shutdown(Shutdown::Write).ok()?;
+            net::sockopt::set_tcp_cork(wire.stream(), true).ok()?;
+            wire.write_all(bytes.as_bytes()).ok()?;
+            wire.say_the_end().ok()?;
+            wire.stream().shutdown(Shutdown::Write).ok()?;
             None
         }
         Action::ResponseAndReset(bytes) => {
-            stream.write_all(bytes.as_bytes()).ok()?;
-            reset_with_the_close(stream)
+            wire.write_all(bytes.as_bytes()).ok()?;
+            reset_with_the_close(wire.stream())
         }
-        Action::Reset => reset_with_the_close(stream),
+        Action::ResponseAndCut(bytes) => {
+            wire.write_all(bytes.as_bytes()).ok()?;
+            None
+        }
+        Action::Below(bytes) => wire.stream().write_all(bytes.as_bytes()).ok(),
+        Action::Reset => reset_with_the_close(wire.stream()),
         Action::Drip(rest, pieces) => {
             for (index, piece) in pieces.iter().enumerate() {
                 wait(if index > 0 { rest } else { Duration::ZERO });
-                stream.write_all(piece.as_bytes()).ok()?;
+                wire.write_all(piece.as_bytes()).ok()?;
             }
             Some(())
         }

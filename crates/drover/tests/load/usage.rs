@@ -52,7 +52,7 @@ fn no_message_has_control_characters() {
 #[test]
 fn mistakes_name_the_flag_and_the_remedy() {
     refused(&["load"], &["<URL>"]);
-    refused(&["load", "https://127.0.0.1/"], &["TLS", "http://"]);
+    refused(&["load", "https://127.0.0.1:x/"], &["https://127.0.0.1:x/", "no valid host and port"]);
     refused(&["load", "ftp://127.0.0.1/"], &["http://127.0.0.1:8080/path"]);
     refused(&["load", URL, "--rate", "0"], &["--rate", "above 0"]);
     refused(&["load", URL, "--rate", "1e300"], &["--rate", "not be above"]);

@@ -34,6 +34,7 @@ impl Mark {
         ("ports-short", Mark::Warned),
         ("entries-not-sent", Mark::Warned),
         ("entries-changed", Mark::Warned),
+        ("tls-keys-written", Mark::Warned),
         ("processes-lost", Mark::Warned),
         ("windows-apart", Mark::Warned),
         ("schedules-mixed", Mark::Warned),

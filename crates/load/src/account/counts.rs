@@ -5,12 +5,14 @@
 //! - attempted = opened + failed + attempts in progress at an interruption;
 //! - the errors of all classes = failed + unsolicited + errors after sending.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
 use drover_http1::chunked::BadChunk;
 use drover_http1::response::BadResponse;
 use drover_sys::errno::is_exhaustion;
+use drover_tls::client::AgreedTls;
 use hdrhistogram::Histogram;
 
 /// Why a request got no response, or an attempt to connect failed. The names are those of the JSON
@@ -25,6 +27,8 @@ pub(crate) enum RequestFailure {
     Refused,
     /// The peer ended the connection with a reset.
     Reset,
+    /// The TLS handshake failed, or the peer broke TLS later.
+    TlsFailed,
     /// No descriptor, or no kernel memory, was left for a socket.
     FdUnavailable,
     /// No local port was left, or the source address is not one of this machine.
@@ -88,10 +92,21 @@ impl RequestFailure {
         }
     }
 
+    /// The class of an error in a TLS handshake. Whether its peer ends the connection or resets it depends on what the peer
+    /// has read.
+    pub(crate) fn of_handshake(error: &io::Error) -> RequestFailure {
+        match error.kind() {
+            _ if is_exhaustion(error) => RequestFailure::FdUnavailable,
+            io::ErrorKind::TimedOut => RequestFailure::ConnectTimeout,
+            _ => RequestFailure::TlsFailed,
+        }
+    }
+
     /// The class of an error on an open connection.
     pub(crate) fn of_transfer(error: &io::Error) -> RequestFailure {
         match error.kind() {
             io::ErrorKind::TimedOut => RequestFailure::ClientTimeout,
+            io::ErrorKind::InvalidData => RequestFailure::TlsFailed,
             // The input buffer is full of a head that does not end.
             io::ErrorKind::StorageFull => RequestFailure::HeadTooLong,
             _ => RequestFailure::Reset,
@@ -164,6 +179,24 @@ pub(crate) struct ConnectionEvents {
     pub(crate) unaccepted: u64,
 }
 
+/// TLS handshakes that were finished.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Handshakes {
+    /// How often each was agreed upon.
+    pub(crate) agreed: BTreeMap<AgreedTls, u64>,
+    /// Those that ended within the window.
+    pub(crate) in_window: u64,
+}
+
+impl Handshakes {
+    fn merge(&mut self, other: &Handshakes) {
+        for (agreed, count) in &other.agreed {
+            *self.agreed.entry(agreed.clone()).or_default() += count;
+        }
+        self.in_window += other.in_window;
+    }
+}
+
 /// Times in nanoseconds, with three significant digits.
 pub(crate) type TimeHistogram = Histogram<u64>;
 
@@ -194,7 +227,8 @@ pub(crate) struct Account {
     /// Responses by status code, which has three digits.
     pub(crate) statuses: Box<[u64; 1000]>,
     pub(crate) errors: Errors,
-    /// The first attempt to connect that failed: host, each address tried, and its error.
+    /// The first attempt to connect that failed: host, each address tried, and its error. Or what has broken TLS on an open
+    /// connection, if that came first.
     pub(crate) connect_error: Option<String>,
     /// Requests that waited, past their intended start, until a connection was free.
     pub(crate) waited: u64,
@@ -209,6 +243,7 @@ pub(crate) struct Account {
     pub(crate) head_bytes: u64,
     pub(crate) body_bytes: u64,
     pub(crate) connections: ConnectionEvents,
+    pub(crate) handshakes: Handshakes,
     /// From the intended start to the last byte of the response; empty in a closed loop, where
     /// `service` has these times.
     pub(crate) latency: TimeHistogram,
@@ -218,6 +253,8 @@ pub(crate) struct Account {
     /// in `service` nor in `first_byte` nor in `transfer`.
     pub(crate) whole: TimeHistogram,
     pub(crate) connect: TimeHistogram,
+    /// From an open connection to the end of its TLS handshake.
+    pub(crate) handshake: TimeHistogram,
     pub(crate) first_byte: TimeHistogram,
     /// From the first bytes of the response to its last.
     pub(crate) transfer: TimeHistogram,
@@ -246,10 +283,12 @@ impl Account {
             head_bytes: 0,
             body_bytes: 0,
             connections: ConnectionEvents::default(),
+            handshakes: Handshakes::default(),
             latency: times(),
             service: times(),
             whole: times(),
             connect: times(),
+            handshake: times(),
             first_byte: times(),
             transfer: times(),
             slip: times(),
@@ -268,6 +307,14 @@ impl Account {
         self.connect_error = warm_up.connect_error;
         self.connections = ConnectionEvents { reused: 0, ..warm_up.connections };
         self.connect = warm_up.connect;
+        (self.handshake, self.handshakes) = (warm_up.handshake, warm_up.handshakes);
+    }
+
+    /// Counts a TLS handshake that is over.
+    pub(crate) fn shook_hands(&mut self, agreed: AgreedTls, time: Duration, is_in_window: bool) {
+        record(&mut self.handshake, time);
+        *self.handshakes.agreed.entry(agreed).or_default() += 1;
+        self.handshakes.in_window += u64::from(is_in_window);
     }
 
     /// Counts a response that ended `at` (from the beginning of the window) if that was before `end`.
@@ -356,11 +403,13 @@ impl Account {
         sum.unsolicited += more.unsolicited;
         // All workers look at the accept queue of one server: the lengths do not add up.
         sum.unaccepted = sum.unaccepted.max(more.unaccepted);
+        self.handshakes.merge(&other.handshakes);
         for (sum, more) in [
             (&mut self.latency, &other.latency),
             (&mut self.service, &other.service),
             (&mut self.whole, &other.whole),
             (&mut self.connect, &other.connect),
+            (&mut self.handshake, &other.handshake),
             (&mut self.first_byte, &other.first_byte),
             (&mut self.transfer, &other.transfer),
             (&mut self.slip, &other.slip),
@@ -390,6 +439,11 @@ mod tests {
 
     use super::*;
 
+    fn agreed(is_resumed: bool) -> AgreedTls {
+        let (version, suite, group) = ("TLSv1.3", "TLS_AES_128_GCM_SHA256", "X25519");
+        AgreedTls { version, suite, group, protocol: String::new(), is_resumed }
+    }
+
     #[test]
     fn a_warm_up_leaves_its_errors_and_what_is_known_of_connections() {
         let mut account = Account::new();
@@ -402,6 +456,7 @@ mod tests {
         account.connections =
             ConnectionEvents { opened: 5, failed: 1, reused: 4, ..Default::default() };
         record(&mut account.connect, Duration::from_millis(1));
+        account.shook_hands(agreed(false), Duration::from_millis(2), false);
         account.served(Duration::from_millis(2), Duration::from_millis(2));
         account.response_in_window(Duration::from_secs(3));
         account.forget_warm_up(true);
@@ -409,6 +464,7 @@ mod tests {
         assert_eq!(account.errors.total(), 2);
         assert_eq!((account.connections.opened, account.connections.reused), (5, 0));
         assert_eq!((account.connect.len(), account.service_so_far().len()), (1, 0));
+        assert_eq!((account.handshake.len(), account.handshakes.agreed[&agreed(false)]), (1, 1));
         assert_eq!(
             (account.sent_bytes, account.per_second.len(), account.statuses[200]),
             (0, 0, 0)
@@ -425,6 +481,7 @@ mod tests {
             account.statuses[200] = part;
             account.errors.add(RequestFailure::Reset);
             account.connections.opened = part;
+            account.shook_hands(agreed(part > 1), Duration::from_millis(part), part > 2);
             record(&mut account.service, Duration::from_millis(part));
             account.response_in_window(Duration::from_secs(part));
             account.slipped(LATE * part as u32);
@@ -435,6 +492,8 @@ mod tests {
         assert_eq!((sum.statuses[200], sum.connections.opened), (6, 6));
         assert_eq!(sum.errors.of(RequestFailure::Reset), 3);
         assert_eq!((sum.service.len(), sum.late_starts), (3, 2));
+        assert_eq!((sum.handshake.len(), sum.handshakes.in_window), (3, 1));
+        assert_eq!(sum.handshakes.agreed, BTreeMap::from([(agreed(false), 1), (agreed(true), 2)]));
         assert_eq!((sum.late_reads, sum.latest_read), (2, 3 * LATE));
         assert_eq!((sum.per_second, sum.responses_in_window), (vec![0, 1, 1, 1], 3));
     }
@@ -484,5 +543,12 @@ mod tests {
         assert_eq!(RequestFailure::of_transfer(&timed_out), RequestFailure::ClientTimeout);
         let broken = io::Error::from_raw_os_error(libc::EPIPE);
         assert_eq!(RequestFailure::of_transfer(&broken), RequestFailure::Reset);
+        let invalid = io::Error::from(io::ErrorKind::InvalidData);
+        assert_eq!(RequestFailure::of_transfer(&invalid), RequestFailure::TlsFailed);
+        let of = |errno| RequestFailure::of_handshake(&io::Error::from_raw_os_error(errno));
+        assert_eq!(of(libc::ECONNRESET), RequestFailure::TlsFailed);
+        assert_eq!(of(libc::ENOMEM), RequestFailure::FdUnavailable);
+        assert_eq!(RequestFailure::of_handshake(&timed_out), RequestFailure::ConnectTimeout);
+        assert_eq!(RequestFailure::of_handshake(&invalid), RequestFailure::TlsFailed);
     }
 }

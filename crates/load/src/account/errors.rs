@@ -17,6 +17,8 @@ pub struct ErrorCounts {
     pub refused: u64,
     /// The server reset the connection.
     pub reset: u64,
+    /// The TLS handshake failed, or the server broke TLS; null if no URL is an `https://` one.
+    pub tls_failed: Option<u64>,
     /// No descriptor or kernel memory was left.
     pub fd_unavailable: u64,
     /// No local port was left.
@@ -39,6 +41,7 @@ impl ErrorCounts {
             connect_timeout: of(RequestFailure::ConnectTimeout),
             refused: of(RequestFailure::Refused),
             reset: of(RequestFailure::Reset),
+            tls_failed: plan.any_tls().then(|| of(RequestFailure::TlsFailed)),
             fd_unavailable: of(RequestFailure::FdUnavailable),
             address_unavailable: of(RequestFailure::AddressUnavailable),
             truncated: of(RequestFailure::Truncated),
@@ -49,12 +52,13 @@ impl ErrorCounts {
     }
 
     /// Every class with its name, in the order of the result.
-    pub(crate) fn classes(&self) -> [(&'static str, u64); 10] {
+    pub(crate) fn classes(&self) -> [(&'static str, u64); 11] {
         [
             ("client_timeout", self.client_timeout),
             ("connect_timeout", self.connect_timeout),
             ("refused", self.refused),
             ("reset", self.reset),
+            ("tls_failed", self.tls_failed.unwrap_or(0)),
             ("fd_unavailable", self.fd_unavailable),
             ("address_unavailable", self.address_unavailable),
             ("truncated", self.truncated),

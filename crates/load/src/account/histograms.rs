@@ -15,6 +15,8 @@ pub struct Histograms {
     pub service: Option<String>,
     /// From connect(2) to an open connection.
     pub connect: Option<String>,
+    /// From an open connection to the end of its TLS handshake.
+    pub handshake: Option<String>,
     /// From sending to the first bytes.
     pub first_byte: Option<String>,
     /// From the first bytes to the last.

@@ -57,11 +57,11 @@ pub fn at(text: &str, server: Option<&Url>) -> Result<Url, String> {
             false => text.parse(),
         };
     };
-    let url = match text.starts_with('/') {
-        true => Url::at_any_server(&format!("http://{}{text}", server.authority)),
-        false => Url::at_any_server(text),
+    let url: Url = match text.starts_with('/') {
+        true => format!("http://{}{text}", server.authority).parse()?,
+        false => text.parse()?,
     };
-    url.map(|url| url.at(server))
+    Ok(url.at(server))
 }
 
 fn weight(word: &str) -> Result<f64, String> {
@@ -95,6 +95,9 @@ mod tests {
         let text = "/a?b\nHTTP://x/c\nhttpS://x:444/d\nhttps://x";
         let expected = ["/a?b", "/c", "/d", "/"].map(|path| format!("http://127.0.0.1:8080{path}"));
         assert_eq!(texts(&parse(text, Some(&server)).unwrap()), expected);
+        let server: Url = "https://a:8443".parse().unwrap();
+        let expected = ["/a?b", "/c", "/d", "/"].map(|path| format!("https://a:8443{path}"));
+        assert_eq!(texts(&parse(text, Some(&server)).unwrap()), expected);
     }
 
     #[test]
@@ -102,9 +105,9 @@ mod tests {
         for (text, fault) in [
             ("", "no URL"),
             ("# nothing", "no URL"),
-            ("http://a/\nftp://b/", "line 2: 'ftp://b/' is no http:// URL"),
+            ("http://a/\nftp://b/", "line 2: 'ftp://b/' is no http:// or https:// URL"),
             ("/a", "--target"),
-            ("https://a/", "line 1: 'https://a/': TLS"),
+            ("https://a:x/", "line 1: 'https://a:x/' has no valid host and port"),
             ("http://a/ -1", "'-1' is no weight"),
             ("http://a/ nan", "'nan' is no weight"),
             ("http://a/ 1e308\nhttp://b/ 1e308", "line 1: '1e308' is no weight"),

@@ -66,6 +66,7 @@ struct MergedSum {
     latency: Option<TimeHistogram>,
     service: Option<TimeHistogram>,
     connect: Option<TimeHistogram>,
+    handshake: Option<TimeHistogram>,
     first_byte: Option<TimeHistogram>,
     transfer: Option<TimeHistogram>,
     slip: Option<TimeHistogram>,
@@ -85,12 +86,13 @@ struct ResultWindow {
 
 impl MergedSum {
     fn take(&mut self, name: String, result: &mut LoadResult) -> Result<(), String> {
-        let Histograms { service, connect, first_byte, transfer, slip } =
+        let Histograms { service, connect, handshake, first_byte, transfer, slip } =
             std::mem::take(&mut result.histograms);
         for (sum, text) in [
             (&mut self.latency, result.histogram.take()),
             (&mut self.service, service),
             (&mut self.connect, connect),
+            (&mut self.handshake, handshake),
             (&mut self.first_byte, first_byte),
             (&mut self.transfer, transfer),
             (&mut self.slip, slip),
@@ -131,6 +133,7 @@ impl MergedSum {
         joined.latency_us = distribution(self.latency.as_ref());
         joined.service_us = distribution(self.service.as_ref());
         joined.connect_us = distribution(self.connect.as_ref());
+        joined.handshake_us = distribution(self.handshake.as_ref());
         joined.first_byte_us = distribution(self.first_byte.as_ref());
         joined.transfer_us = distribution(self.transfer.as_ref());
         joined.warnings = self.warnings(start, joined.duration_s);
@@ -139,6 +142,7 @@ impl MergedSum {
         joined.histograms = Histograms {
             service: encode(self.service.take()),
             connect: encode(self.connect.take()),
+            handshake: encode(self.handshake.take()),
             first_byte: encode(self.first_byte.take()),
             transfer: encode(self.transfer.take()),
             slip: encode(self.slip.take()),
@@ -223,6 +227,10 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
         }
     }
     sum.connect_error = sum.connect_error.take().or(other.connect_error);
+    match (&mut sum.tls, other.tls) {
+        (Some(tls), Some(more)) => tls.add(more),
+        (tls, more) => *tls = tls.take().or(more),
+    }
     sum.start = sum.start.min(other.start);
     sum.requests += other.requests;
     sum.responses += other.responses;
@@ -238,19 +246,7 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
         head: sum.bytes.head + other.bytes.head,
         body: sum.bytes.body + other.bytes.body,
     };
-    let (a, b) = (&sum.errors, &other.errors);
-    sum.errors = ErrorCounts {
-        client_timeout: a.client_timeout + b.client_timeout,
-        connect_timeout: a.connect_timeout + b.connect_timeout,
-        refused: a.refused + b.refused,
-        reset: a.reset + b.reset,
-        fd_unavailable: a.fd_unavailable + b.fd_unavailable,
-        address_unavailable: a.address_unavailable + b.address_unavailable,
-        truncated: a.truncated + b.truncated,
-        bad_length: known(a.bad_length, b.bad_length),
-        bad_body: known(a.bad_body, b.bad_body),
-        protocol: a.protocol + b.protocol,
-    };
+    sum.errors = errors(&sum.errors, &other.errors);
     let (a, b) = (&sum.connections, &other.connections);
     sum.connections = ConnectionCounts {
         attempted: a.attempted + b.attempted,
@@ -275,6 +271,22 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
     };
 }
 
+fn errors(a: &ErrorCounts, b: &ErrorCounts) -> ErrorCounts {
+    ErrorCounts {
+        client_timeout: a.client_timeout + b.client_timeout,
+        connect_timeout: a.connect_timeout + b.connect_timeout,
+        refused: a.refused + b.refused,
+        reset: a.reset + b.reset,
+        tls_failed: known(a.tls_failed, b.tls_failed),
+        fd_unavailable: a.fd_unavailable + b.fd_unavailable,
+        address_unavailable: a.address_unavailable + b.address_unavailable,
+        truncated: a.truncated + b.truncated,
+        bad_length: known(a.bad_length, b.bad_length),
+        bad_body: known(a.bad_body, b.bad_body),
+        protocol: a.protocol + b.protocol,
+    }
+}
+
 fn worse(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.max(b)),
@@ -297,12 +309,14 @@ fn add_counts(sum: &mut BTreeMap<String, u64>, other: BTreeMap<String, u64>) {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use drover_tls::client::{AgreedTls, Trust};
     use proptest::prelude::*;
 
     use super::*;
     use crate::account::counts::{Account, RequestFailure, record};
     use crate::plan::options::{LoadOptions, LoadPlan};
     use crate::plan::shape::{Arrivals, Rate, Schedule, Unit};
+    use crate::plan::tls::TargetTlsOptions;
     use crate::run::coordinator::LoadRun;
     use crate::testing;
 
@@ -318,10 +332,11 @@ mod tests {
         LoadPlan::new(LoadOptions {
             connections: 4,
             schedule: open_loop.then_some(schedule),
+            tls: TargetTlsOptions { trust: Trust::Anybody, ..TargetTlsOptions::default() },
             duration: Some(WINDOW),
             processes: if process.is_some() { 4 } else { 1 },
             process,
-            ..testing::options()
+            ..testing::options_for("https://127.0.0.1:9/")
         })
         .unwrap()
     }
@@ -350,6 +365,10 @@ mod tests {
             account.sent_bytes += 40;
             account.connections.opened += 1;
             record(&mut account.connect, time / 3);
+            let (version, suite, group) = ("TLSv1.3", "AES_128_GCM_SHA256", "X25519");
+            let is_resumed = self.part > 1;
+            let agreed = AgreedTls { version, suite, group, protocol: String::new(), is_resumed };
+            account.shook_hands(agreed, time / 5, self.second > 2);
             account.slipped(time / 2);
             if self.fails {
                 return account.errors.add(RequestFailure::Reset);
@@ -438,6 +457,24 @@ mod tests {
         let [warning] = &joined.warnings[..] else { panic!("{:?}", joined.warnings) };
         assert_eq!((warning.code, warning.count), (WarningCode::WindowsApart, None));
         assert!(warning.text.contains("3.6 s in common of 7.4 s"), "{warning}");
+    }
+
+    /// Results of a version that spoke no TLS, and of runs without, have none.
+    #[test]
+    fn results_without_tls_are_joined_with_others() {
+        let mut json = serde_json::to_value(simple(1, 0.0)).unwrap();
+        for (object, field) in [("", "tls"), ("", "handshake_us"), ("/errors", "tls_failed")] {
+            json.pointer_mut(object).unwrap().as_object_mut().unwrap().remove(field).unwrap();
+        }
+        json["histograms"].as_object_mut().unwrap().remove("handshake").unwrap();
+        let old = parse(&serde_json::to_vec(&json).unwrap()).unwrap();
+        assert_eq!((&old.tls, old.errors.tls_failed), (&None, None));
+        let new = simple(1, 0.0);
+        for pair in [[old.clone(), new.clone()], [new.clone(), old]] {
+            let pair = pair.map(|result| ("a".to_string(), result));
+            let joined = merge(pair.into()).unwrap();
+            assert_eq!((joined.tls, joined.errors.tls_failed), (new.tls.clone(), Some(0)));
+        }
     }
 
     /// Between two runs there may be years: nothing is kept for seconds in which nobody measured.

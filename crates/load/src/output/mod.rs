@@ -8,4 +8,5 @@ pub mod progress;
 pub(crate) mod redact;
 pub mod result;
 pub(crate) mod summary;
+pub mod tls;
 mod warnings;

@@ -11,6 +11,7 @@ use crate::account::counts::{Account, RequestFailure, TimeHistogram};
 use crate::account::errors::ErrorCounts;
 use crate::account::histograms::{self, Histograms};
 use crate::output::redact;
+use crate::output::tls::TlsResult;
 use crate::output::warnings::{SATURATED, warnings};
 use crate::plan::options::LoadPlan;
 use crate::plan::shape::{Schedule, Unit};
@@ -69,15 +70,20 @@ pub struct LoadResult {
     pub bytes: Bytes,
     /// Connections, those held idle included.
     pub connections: ConnectionCounts,
-    /// Where the first attempt to connect that failed went to, and what the kernel said; null if none failed.
+    /// Where the first attempt to connect that failed went to, and why it failed; or what has broken TLS later. Null if neither
+    /// happened.
     pub connect_error: Option<String>,
+    /// TLS with the servers of `https://` URLs; null if there are none.
+    pub tls: Option<TlsResult>,
     /// From a request's intended start to the last byte of its response; in a closed loop from its
     /// sending, because there is no other start. Null if there was no response.
     pub latency_us: Option<Distribution>,
     /// From a request's sending to the last byte of its response.
     pub service_us: Option<Distribution>,
-    /// How long it took to open each connection that was opened.
+    /// How long it took to open each connection that was opened, without its TLS handshake.
     pub connect_us: Option<Distribution>,
+    /// How long the TLS handshake of each of these connections took.
+    pub handshake_us: Option<Distribution>,
     /// From a request's sending to the first bytes of its response.
     pub first_byte_us: Option<Distribution>,
     /// From the first bytes of a response to its last.
@@ -105,7 +111,7 @@ pub struct LoadResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bytes {
-    /// Bytes of requests.
+    /// Bytes of requests, without what TLS adds to them.
     pub sent: u64,
     /// Bytes of the heads of responses, interim responses included.
     pub head: u64,
@@ -200,6 +206,12 @@ pub struct GeneratorState {
     pub scheduler_error_us: Option<f64>,
 }
 
+impl Bytes {
+    fn new(account: &Account) -> Bytes {
+        Bytes { sent: account.sent_bytes, head: account.head_bytes, body: account.body_bytes }
+    }
+}
+
 impl ConnectionCounts {
     fn new(account: &Account, plan: &LoadPlan) -> ConnectionCounts {
         let connections = &account.connections;
@@ -241,16 +253,14 @@ impl LoadResult {
             protocol_errors: protocol_errors(account),
             late_starts: open_loop.then_some(account.late_starts),
             unsent: open_loop.then(|| account.unsent()),
-            bytes: Bytes {
-                sent: account.sent_bytes,
-                head: account.head_bytes,
-                body: account.body_bytes,
-            },
+            bytes: Bytes::new(account),
             connections: ConnectionCounts::new(account, plan),
             connect_error: account.connect_error.clone(),
+            tls: plan.any_tls().then(|| TlsResult::of(&account.handshakes)),
             latency_us: Distribution::of(latency),
             service_us: Distribution::of(&account.service),
             connect_us: Distribution::of(&account.connect),
+            handshake_us: Distribution::of(&account.handshake),
             first_byte_us: Distribution::of(&account.first_byte),
             transfer_us: Distribution::of(&account.transfer),
             response_rate: ResponseRate::of_run(plan, account, *window),
@@ -269,6 +279,7 @@ impl LoadResult {
             histograms: Histograms {
                 service: histograms::encode(&account.service),
                 connect: histograms::encode(&account.connect),
+                handshake: histograms::encode(&account.handshake),
                 first_byte: histograms::encode(&account.first_byte),
                 transfer: histograms::encode(&account.transfer),
                 slip: histograms::encode(&account.slip),
@@ -324,7 +335,8 @@ impl LoadResult {
         if let Some(error) = &self.connect_error {
             seen += &format!("; {error}");
         }
-        Some(format!("no response from {} ({seen}): {}", self.target, self.remedy()))
+        let remedy = self.remedy().map_or(String::new(), |remedy| format!(": {remedy}"));
+        Some(format!("no response from {} ({seen}){remedy}", self.target))
     }
 
     /// The errors by class, and those of the class `protocol` by kind; empty without errors.
@@ -339,11 +351,12 @@ impl LoadResult {
         text
     }
 
-    /// What to look at when there are only errors.
-    fn remedy(&self) -> &'static str {
+    /// What to look at when there are only errors; `None`: the text of the first one says that.
+    fn remedy(&self) -> Option<&'static str> {
         let classes = self.errors.classes().into_iter().rev().filter(|(_, count)| *count > 0);
         let most = classes.max_by_key(|(_, count)| *count);
-        match most.map_or("", |(name, _)| name) {
+        Some(match most.map_or("", |(name, _)| name) {
+            "tls_failed" => return None,
             "client_timeout" | "connect_timeout" => {
                 "give it a longer --timeout, if it is that slow"
             }
@@ -353,7 +366,7 @@ impl LoadResult {
             "protocol" => self.protocol_remedy(),
             "fd_unavailable" | "address_unavailable" => "see the warnings",
             _ => "is the server running there?",
-        }
+        })
     }
 
     /// What to look at when the server violates HTTP.
@@ -371,7 +384,7 @@ impl LoadResult {
             "chunk" => "it sends an invalid chunk; does it set Transfer-Encoding itself?",
             "excess" => "it sends more than its Content-Length says",
             "unsolicited" => "it sends responses that nobody has asked for",
-            _ => "does it speak HTTP/1? Check the port, and that it uses no TLS",
+            _ => "does it speak HTTP/1? Check the port; for TLS, use an https:// URL",
         }
     }
 }

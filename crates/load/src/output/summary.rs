@@ -27,8 +27,11 @@ pub fn print(result: &LoadResult, out: &mut impl Write) -> io::Result<()> {
 /// The connected addresses that the target does not already show.
 fn addresses(result: &LoadResult) -> String {
     let is_new = |address: &&str| {
-        let short = address.trim_end_matches(":80");
-        !address.starts_with("unix:") && !result.target.contains(&format!("//{short}"))
+        let shown = [(":80", "http:"), (":443", "https:")].map(|(port, scheme)| {
+            let short = address.strip_suffix(port).unwrap_or(address);
+            result.target.contains(&format!("{scheme}//{short}"))
+        });
+        !address.starts_with("unix:") && !shown.contains(&true)
     };
     let new: Vec<&str> = result.addresses.iter().map(String::as_str).filter(is_new).collect();
     if new.is_empty() { String::new() } else { format!(" at {}", new.join(", ")) }
@@ -66,6 +69,7 @@ fn print_times(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
         ("first byte", transfer.and(result.first_byte_us.as_ref())),
         ("transfer", transfer),
         ("connect", result.connect_us.as_ref()),
+        ("handshake", result.handshake_us.as_ref()),
     ];
     let rows: Vec<_> = rows.into_iter().filter_map(|(name, row)| Some((name, row?))).collect();
     if rows.is_empty() {
@@ -133,7 +137,33 @@ fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
             (connections.idle_held.unwrap_or(0), "held idle"),
         ],
     )?;
-    writeln!(out)
+    writeln!(out)?;
+    print_tls(out, result)
+}
+
+/// Writes what was agreed upon with servers that speak TLS, and how fast.
+fn print_tls(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
+    let Some(tls) = result.tls.as_ref().filter(|tls| tls.handshakes > 0) else { return Ok(()) };
+    write!(out, "  tls          ")?;
+    if let [only] = &tls.agreed[..] {
+        write!(out, "{}: ", only.in_words())?;
+    }
+    write!(out, "{} handshake{}", tls.handshakes, if tls.handshakes == 1 { "" } else { "s" })?;
+    if tls.resumed > 0 {
+        write!(out, " ({} resumed)", tls.resumed)?;
+    }
+    if let Some(times) = &result.handshake_us {
+        write!(out, ", p50 {}, p99 {}", time(times.p50), time(times.p99))?;
+    }
+    if tls.handshakes_in_window > 0 && result.duration_s > 0.0 {
+        let rate = tls.handshakes_in_window as f64 / result.duration_s;
+        write!(out, ", {rate:.1} handshakes/s")?;
+    }
+    writeln!(out)?;
+    for agreed in tls.agreed.iter().filter(|_| tls.agreed.len() > 1) {
+        writeln!(out, "               {} with {}", agreed.count, agreed.in_words())?;
+    }
+    Ok(())
 }
 
 fn status_is(status: &str) -> String {
@@ -195,17 +225,23 @@ fn size(bytes: f64) -> String {
 mod tests {
     use std::time::{Duration, SystemTime};
 
+    use drover_tls::client::{AgreedTls, Trust};
+
     use super::*;
     use crate::account::counts::{Account, RequestFailure, record};
     use crate::plan::options::{LoadOptions, LoadPlan};
     use crate::plan::shape::Schedule;
+    use crate::plan::tls::TargetTlsOptions;
     use crate::run::coordinator::LoadRun;
     use crate::testing;
 
     /// The lines of the summary of a run of two seconds that counted `account`.
-    fn lines(schedule: Option<Schedule>, mut account: Account) -> Vec<String> {
+    fn lines(schedule: Option<Schedule>, account: Account) -> Vec<String> {
+        lines_of(LoadOptions { schedule, ..testing::options() }, account)
+    }
+
+    fn lines_of(options: LoadOptions, mut account: Account) -> Vec<String> {
         account.conclude();
-        let options = LoadOptions { schedule, ..testing::options() };
         let run = LoadRun {
             begun: Some(SystemTime::UNIX_EPOCH),
             ..testing::run(account, Duration::from_secs(2))
@@ -275,6 +311,55 @@ mod tests {
         assert!(first_byte.starts_with("  first byte        0.050     0.050"), "{first_byte}");
         let columns = lines.iter().filter(|line| line.contains("p50") || line.contains(" byte "));
         assert!(columns.map(|line| line.len()).all(|length| length == first_byte.len()), "{text}");
+    }
+
+    #[test]
+    fn tls_has_a_row_with_what_was_agreed_upon() {
+        let agreed = |suite, is_resumed| {
+            let (version, group) = ("TLSv1.3", "X25519MLKEM768");
+            AgreedTls { version, suite, group, protocol: "http/1.1".to_string(), is_resumed }
+        };
+        let options = LoadOptions {
+            tls: TargetTlsOptions { trust: Trust::Anybody, ..TargetTlsOptions::default() },
+            ..testing::options_for("https://127.0.0.1/")
+        };
+        let mut account = Account::new();
+        let time = Duration::from_micros(1200);
+        for number in 0..4 {
+            account.shook_hands(agreed("AES_128_GCM_SHA256", number > 0), time, number > 1);
+        }
+        let own = |lines: Vec<String>| {
+            lines.into_iter().skip_while(|line| !line.starts_with("  tls ")).collect::<Vec<_>>()
+        };
+        let lines = |account| own(lines_of(options.clone(), account));
+        let expected = "  tls          TLS 1.3, AES_128_GCM_SHA256, X25519MLKEM768: 4 handshakes (3 resumed), \
+                        p50 1.20ms, p99 1.20ms, 1.0 handshakes/s";
+        let mut other = Account::new();
+        other.merge(&account);
+        assert_eq!(lines(account)[0], expected);
+        other.shook_hands(agreed("AES_256_GCM_SHA384", false), time, false);
+        let lines = lines(other);
+        assert!(lines[0].starts_with("  tls          5 handshakes (3 resumed), p50"), "{lines:?}");
+        assert_eq!(lines[1], "               4 with TLS 1.3, AES_128_GCM_SHA256, X25519MLKEM768");
+        assert_eq!(lines[2], "               1 with TLS 1.3, AES_256_GCM_SHA384, X25519MLKEM768");
+    }
+
+    #[test]
+    fn an_address_that_the_url_shows_is_not_shown_again() {
+        let mut result = {
+            let plan = LoadPlan::new(testing::options()).unwrap();
+            let run = testing::run(Account::new(), Duration::ZERO);
+            LoadResult::new(&plan, SystemTime::UNIX_EPOCH, run)
+        };
+        for (target, address, shown) in [
+            ("http://127.0.0.1/", "127.0.0.1:80", ""),
+            ("https://127.0.0.1/", "127.0.0.1:443", ""),
+            ("https://127.0.0.1:80/", "127.0.0.1:80", ""),
+            ("http://localhost/", "127.0.0.1:80", " at 127.0.0.1:80"),
+        ] {
+            (result.target, result.addresses) = (target.to_string(), vec![address.to_string()]);
+            assert_eq!(addresses(&result), shown, "{target}");
+        }
     }
 
     #[test]

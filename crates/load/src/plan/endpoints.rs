@@ -70,7 +70,7 @@ impl Endpoints {
             };
             bail!("{url}: host '{host}' has no address: {remedy}");
         }
-        let literal = host.split('%').next().unwrap_or(host).parse::<IpAddr>().is_ok();
+        let literal = url.name().parse::<IpAddr>().is_ok();
         Ok(Endpoints::new((!literal).then(|| host.to_string()), addresses))
     }
 

@@ -10,3 +10,4 @@ pub mod shape;
 pub mod sources;
 pub mod status;
 pub mod target;
+pub mod tls;

@@ -15,6 +15,7 @@ use crate::plan::request::RequestTemplate;
 use crate::plan::shape::{LoadShare, Schedule, SessionOptions, Unit};
 use crate::plan::sources::{SourceList, Sources};
 use crate::plan::status::StatusSet;
+use crate::plan::tls::TargetTlsOptions;
 use crate::warning::{Warning, WarningCode};
 use drover_usage::UsageError;
 
@@ -29,6 +30,8 @@ pub struct LoadOptions {
     pub warnings: Vec<Warning>,
     /// A unix socket to connect to in place of the URLs' hosts.
     pub unix: Option<PathBuf>,
+    /// How TLS is spoken with the servers of `https://` URLs.
+    pub tls: TargetTlsOptions,
     /// Local addresses to connect from; empty: the kernel chooses, or they are spread over the
     /// loopback network where one has too few ports.
     pub sources: SourceList,
@@ -96,6 +99,7 @@ impl LoadOptions {
             order: Order::Sequential,
             warnings: Vec::new(),
             unix: None,
+            tls: TargetTlsOptions::default(),
             sources: SourceList::default(),
             connections: 1,
             idle: 0,
@@ -183,6 +187,8 @@ impl LoadPlan {
         let own = total.div_ceil(options.processes);
         preflight_warnings.extend(too_few_descriptors(own, options.threads)?);
         let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
+        origins.set_up_tls(&options.tls, own.div_ceil(options.threads.max(1)))?;
+        preflight_warnings.extend(options.tls.warning().filter(|_| origins.any_tls()));
         let churn = options.session.calls.is_some();
         let ports = options.sources.ports_each();
         let shortages = origins.deal(
@@ -267,6 +273,11 @@ impl LoadPlan {
             false => process::usable_cpus().ok()?.len(),
         };
         (process::online_cpus() == Some(own)).then_some(true)
+    }
+
+    /// Whether TLS is spoken with any of the servers.
+    pub(crate) fn any_tls(&self) -> bool {
+        self.origins.any_tls()
     }
 
     /// Whether nothing but the number of requests ends the run.

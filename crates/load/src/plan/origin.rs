@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use drover_sys::socket::Address;
+use drover_tls::client::ClientTls;
 use twox_hash::XxHash64;
 
 use crate::plan::endpoints::Endpoints;
@@ -14,6 +15,7 @@ use crate::plan::random::Purpose;
 use crate::plan::request::{Prepared, RequestTemplate};
 use crate::plan::shape::LoadShare;
 use crate::plan::sources::Sources;
+use crate::plan::tls::TargetTlsOptions;
 use crate::warning::Warning;
 use drover_usage::UsageError;
 
@@ -22,6 +24,10 @@ use drover_usage::UsageError;
 pub(crate) struct Origin {
     /// Host and port, for people.
     server: String,
+    /// The host that the server's certificate must have; `None`: its URLs are `http://` ones.
+    tls_host: Option<String>,
+    /// TLS with the server, once it is set up; `None`: none is spoken.
+    pub(crate) tls: Option<ClientTls>,
     pub(crate) endpoints: Endpoints,
     /// The bytes of each request.
     requests: Vec<Prepared>,
@@ -49,7 +55,7 @@ pub(crate) struct Origins {
 
 impl Origins {
     /// Resolves the servers of `requests`, writes the bytes of each request, and deals the
-    /// connections out. URLs of the same host, with its zone, and port share an origin.
+    /// connections out. URLs of the same scheme, host, with its zone, and port share an origin.
     ///
     /// # Errors
     /// A host without an address.
@@ -59,15 +65,18 @@ impl Origins {
         unix: Option<&Path>,
     ) -> anyhow::Result<Origins> {
         let mut list: Vec<Origin> = Vec::new();
-        let mut numbers: HashMap<(&str, u16), usize> = HashMap::new();
+        let mut numbers: HashMap<(bool, &str, u16), usize> = HashMap::new();
         for (place, request) in requests.iter().enumerate() {
-            let server = (request.url.host(), request.url.port());
+            let url = &request.url;
+            let server = (url.is_https(), url.host(), url.port());
             let number = match numbers.get(&server) {
                 Some(number) => *number,
                 None => {
                     list.push(Origin {
-                        server: request.url.server(),
-                        endpoints: Endpoints::resolve(&request.url, unix)?,
+                        server: url.server(),
+                        tls_host: url.is_https().then(|| url.name().to_owned()),
+                        tls: None,
+                        endpoints: Endpoints::resolve(url, unix)?,
                         requests: Vec::new(),
                         weights: Vec::new(),
                         table: None,
@@ -89,6 +98,34 @@ impl Origins {
             between = AliasTable::new(list.iter().map(Origin::weight).collect());
         }
         Ok(Origins { list, measured: Vec::new(), idle: Vec::new(), between })
+    }
+
+    /// Sets TLS up for the servers of `https://` URLs; a thread has at most `connections`.
+    ///
+    /// # Errors
+    /// A [`UsageError`] for what TLS cannot be spoken with.
+    pub(crate) fn set_up_tls(
+        &mut self,
+        options: &TargetTlsOptions,
+        connections: u32,
+    ) -> anyhow::Result<()> {
+        let mut first: Option<ClientTls> = None;
+        for origin in &mut self.list {
+            let Some(own) = &origin.tls_host else { continue };
+            let host = options.server_name.as_ref().unwrap_or(own);
+            // Authorities and identity are read once.
+            let tls = match &first {
+                Some(first) => first.to(host)?,
+                None => first.insert(ClientTls::new(host, &options.client(connections))?).clone(),
+            };
+            origin.tls = Some(tls);
+        }
+        Ok(())
+    }
+
+    /// Whether TLS is spoken with any of the servers.
+    pub(crate) fn any_tls(&self) -> bool {
+        self.list.iter().any(|origin| origin.tls.is_some())
     }
 
     /// Deals connections out to the servers, in proportion to the weights of their URLs, and finds
@@ -211,6 +248,8 @@ pub(crate) fn body_hash(body: &[u8]) -> u64 {
 mod tests {
     use std::sync::Arc;
 
+    use drover_tls::client::Trust;
+
     use super::*;
     use crate::plan::request::RequestContent;
 
@@ -240,6 +279,22 @@ mod tests {
         let origins = Origins::new(&requests[..1], &Order::Sequential, Some(path)).unwrap();
         assert_eq!(*origins.list[0].endpoints.current(), Address::Unix(path.to_owned()));
         assert_eq!(origins.list[0].requests[0], requests[0].prepare());
+    }
+
+    #[test]
+    fn urls_of_another_scheme_are_of_another_server() {
+        let requests =
+            requests(&["https://127.0.0.1:8/a", "http://127.0.0.1:8/b", "https://[::1]/"]);
+        let mut origins = Origins::new(&requests, &Order::Sequential, None).unwrap();
+        assert!(!origins.any_tls());
+        let options = TargetTlsOptions { trust: Trust::Anybody, ..TargetTlsOptions::default() };
+        origins.set_up_tls(&options, 1).unwrap();
+        let with_tls: Vec<_> = origins.list.iter().map(|origin| origin.tls.is_some()).collect();
+        assert_eq!(with_tls, [true, false, true]);
+        assert!(origins.any_tls());
+        let server_name = Some("no name".to_string());
+        let error = origins.set_up_tls(&TargetTlsOptions { server_name, ..options }, 1);
+        assert!(error.unwrap_err().to_string().contains("'no name' is no host name"));
     }
 
     /// An address of a link means another host on each link, and the Host field cannot say which.

@@ -7,11 +7,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use idna::AsciiDenyList;
 
-/// An `http://` URL, as far as a load generator needs it. The scheme may be left out:
+/// An `http://` or `https://` URL, as far as a load generator needs it. Without a scheme it is one of HTTP:
 /// `127.0.0.1:8080/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Host, and port unless it is 80: what goes into the Host field.
+    scheme: Scheme,
+    /// Host, and port unless it is the scheme's own: what goes into the Host field.
     pub authority: String,
     /// The host as it is looked up: an IPv6 address is without brackets, and has its zone.
     host: String,
@@ -22,11 +23,30 @@ pub struct Url {
     basic: Option<String>,
 }
 
-/// What a URL has in place of a scheme, or as one.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How a server is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Http,
     Https,
+}
+
+impl Scheme {
+    const ALL: [Scheme; 2] = [Scheme::Http, Scheme::Https];
+
+    fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+
+    /// The port of a URL that names none.
+    fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
 }
 
 const EXAMPLE: &str = "write it as http://127.0.0.1:8080/path";
@@ -35,24 +55,19 @@ impl std::str::FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Url, String> {
-        match split_scheme(text)? {
-            (Scheme::Http, rest) => Url::behind_scheme(text, rest),
-            (Scheme::Https, _) => {
-                Err(format!("'{text}': TLS is not supported yet: use an http:// URL"))
-            }
-        }
+        let (scheme, rest) = split_scheme(text)?;
+        Url::behind_scheme(text, scheme, rest)
     }
 }
 
 /// Splits the scheme off, which is case-insensitive (RFC 3986 section 3.1). A URL without one is an http URL,
 /// as it is for browsers, curl and other generators.
 fn split_scheme(text: &str) -> Result<(Scheme, &str), String> {
-    let no_http = || format!("'{text}' is no http:// URL: {EXAMPLE}");
+    let no_http = || format!("'{text}' is no http:// or https:// URL: {EXAMPLE}");
     let Some((scheme, rest)) = text.split_once(':') else { return Ok((Scheme::Http, text)) };
-    let known = [("http", Scheme::Http), ("https", Scheme::Https)];
-    let known = known.iter().find(|(name, _)| scheme.eq_ignore_ascii_case(name));
+    let known = Scheme::ALL.into_iter().find(|known| scheme.eq_ignore_ascii_case(known.name()));
     match (known, rest.strip_prefix("//")) {
-        (Some((_, scheme)), Some(rest)) => Ok((*scheme, rest)),
+        (Some(scheme), Some(rest)) => Ok((scheme, rest)),
         (Some(_), None) => Err(no_http()),
         (None, Some(_)) if !scheme.contains(['/', '?', '#', '@']) => Err(no_http()),
         _ => Ok((Scheme::Http, text)),
@@ -67,7 +82,7 @@ pub(crate) fn has_scheme(text: &str) -> bool {
 
 impl Url {
     /// Reads the URL `text`, which is `rest` behind its scheme.
-    fn behind_scheme(text: &str, rest: &str) -> Result<Url, String> {
+    fn behind_scheme(text: &str, scheme: Scheme, rest: &str) -> Result<Url, String> {
         let rest = rest.split_once('#').map_or(rest, |(before, _)| before);
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (user, server) = match authority.rsplit_once('@') {
@@ -81,36 +96,35 @@ impl Url {
         if user.is_some_and(|user| user.contains('@')) {
             return Err(format!("'{text}': write the '@' of a user or password as %40"));
         }
-        let (host, port) = split_server(server)
+        let (host, port) = split_server(server, scheme.default_port())
             .ok_or_else(|| format!("'{text}' has no valid host and port: {EXAMPLE}"))?;
         let (host, shown) = looked_up(host)
             .ok_or_else(|| format!("'{text}': '{host}' is no valid host name: {EXAMPLE}"))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         Ok(Url {
-            authority: if port == 80 { shown } else { format!("{shown}:{port}") },
+            scheme,
+            authority: match port == scheme.default_port() {
+                true => shown,
+                false => format!("{shown}:{port}"),
+            },
             host,
             port,
             path: format!("{slash}{path}"),
             basic: user.map(basic),
         })
     }
-
-    /// Reads a URL of which only the path and the user matter, so that its scheme may be https too.
-    pub(crate) fn at_any_server(text: &str) -> Result<Url, String> {
-        Url::behind_scheme(text, split_scheme(text)?.1)
-    }
 }
 
 /// Host and port of what stands behind a user. An empty port is the default one (RFC 3986 section 3.2.3).
-fn split_server(server: &str) -> Option<(&str, u16)> {
+fn split_server(server: &str, default_port: u16) -> Option<(&str, u16)> {
     let (host, port) = match server.find(']') {
         Some(end) if server.starts_with('[') => server.split_at(end + 1),
         _ => server.split_at(server.find(':').unwrap_or(server.len())),
     };
     let port = match port.strip_prefix(':') {
-        None if port.is_empty() => 80,
+        None if port.is_empty() => default_port,
         None => return None,
-        Some("") => 80,
+        Some("") => default_port,
         Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
             digits.parse().ok()?
         }
@@ -178,6 +192,12 @@ fn percent_decoded(text: &str) -> Vec<u8> {
 }
 
 impl Url {
+    /// Whether TLS is spoken with the server.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.scheme == Scheme::Https
+    }
+
     /// Host and port for people. Unlike the Host field it has the zone of an IPv6 address.
     pub(crate) fn server(&self) -> String {
         let Some((address, zone)) = self.host.split_once('%') else {
@@ -191,6 +211,11 @@ impl Url {
     /// The host as it is looked up, with its zone.
     pub(crate) fn host(&self) -> &str {
         &self.host
+    }
+
+    /// The host as a certificate has it: a zone means something on this machine only.
+    pub(crate) fn name(&self) -> &str {
+        self.host.split('%').next().unwrap_or(&self.host)
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -212,7 +237,7 @@ impl Url {
 
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}{}", self.server(), self.path)
+        write!(f, "{}://{}{}", self.scheme.name(), self.server(), self.path)
     }
 }
 
@@ -240,12 +265,28 @@ mod tests {
         assert_eq!(parts("hTTp://a:0081?q"), expect("a:81", "a", 81, "/?q"));
         assert_eq!(parts("http://a:/"), expect("a", "a", 80, "/"));
         assert_eq!(parts("http://a/#é"), expect("a", "a", 80, "/"));
+        assert_eq!(parts("https://a"), expect("a", "a", 443, "/"));
+        assert_eq!(parts("HTTPS://a:443/b"), expect("a", "a", 443, "/b"));
+        assert_eq!(parts("https://a:80/"), expect("a:80", "a", 80, "/"));
+        assert_eq!(parts("http://a:443/"), expect("a:443", "a", 443, "/"));
+        assert_eq!(parts("https://[::1]:8443?q"), expect("[::1]:8443", "::1", 8443, "/?q"));
         let link_local = expect("[fe80::1]:81", "fe80::1%lo", 81, "/");
         assert_eq!(parts("http://[fe80::1%25lo]:81/"), link_local);
         assert_eq!(parts("http://[fe80::1%lo]:81/"), link_local);
         let shown = |text: &str| text.parse::<Url>().unwrap().to_string();
         assert_eq!(shown("[fe80::1%lo]:81"), "http://[fe80::1%25lo]:81/");
         assert_eq!(shown("[fe80::1%25lo]/a"), "http://[fe80::1%25lo]/a");
+        assert_eq!(shown("hTTps://a:443/b"), "https://a/b");
+        assert_eq!(shown("https://a:80"), "https://a:80/");
+    }
+
+    #[test]
+    fn a_server_brings_its_scheme_along() {
+        let of = |text: &str| text.parse::<Url>().unwrap();
+        assert!(of("https://a").is_https() && !of("a:443").is_https());
+        assert_eq!(of("https://a/x").at(&of("b:81")), of("http://b:81/x"));
+        assert_eq!(of("http://a/x").at(&of("https://b")), of("https://b/x"));
+        assert_ne!(of("https://a:81"), of("http://a:81"));
     }
 
     #[test]
@@ -283,7 +324,7 @@ mod tests {
     proptest::proptest! {
         /// Whatever is accepted is safe in a request line and a Host field, and is read again as the same URL.
         #[test]
-        fn accepted_urls_are_safe_to_send(text in "(?i:(http://)?)\\PC{0,12}[@:/?#\\[\\]%a-z0-9é。\u{0}- ]{0,20}") {
+        fn accepted_urls_are_safe_to_send(text in "(?i:(https?://)?)\\PC{0,12}[@:/?#\\[\\]%a-z0-9é。\u{0}- ]{0,20}") {
             if let Ok(url) = text.parse::<Url>() {
                 for sent in [&url.authority, &url.path] {
                     proptest::prop_assert!(!sent.is_empty() && sent.bytes().all(|b| b.is_ascii_graphic()));
@@ -297,8 +338,10 @@ mod tests {
     #[test]
     fn other_urls_are_refused_with_the_remedy() {
         for (text, remedy) in [
-            ("https://a/", "use an http:// URL"),
             ("ftp://a/", "http://127.0.0.1:8080/path"),
+            ("ftp://a/", "no http:// or https:// URL"),
+            ("https:/a/", "http://127.0.0.1:8080/path"),
+            ("https://a b/", "http://127.0.0.1:8080/path"),
             ("/only/a/path", "http://127.0.0.1:8080/path"),
             ("mailto:a", "http://127.0.0.1:8080/path"),
             ("http://", "http://127.0.0.1:8080/path"),
@@ -315,7 +358,6 @@ mod tests {
             ("http://ａ／ｂ/", "http://127.0.0.1:8080/path"),
             ("http://[1.2.3.4]/", "http://127.0.0.1:8080/path"),
             ("http://[fe80::1%]/", "http://127.0.0.1:8080/path"),
-            ("HTTPS://a/", "use an http:// URL"),
             ("http://u@v@a/", "%40"),
             ("http://u v@a/", "percent-encoded"),
             ("http://a/é", "percent-encoded"),

@@ -112,14 +112,39 @@ impl<'c, 'n> Link<'c, 'n> {
     }
 
     pub(crate) fn close(&mut self) {
+        self.end_tls();
         self.conn.close();
         self.open = false;
+    }
+
+    /// Tells the server of an open TLS connection that nothing more comes (close_notify), if its socket takes that at once.
+    fn end_tls(&self) {
+        if self.open && self.worker.tls[self.origin].is_some() && !self.conn.is_under_way() {
+            self.conn.close_layer();
+            let _ = self.conn.poll_send();
+        }
+    }
+
+    /// Notes what has broken TLS on the open connection, unless another failure has been noted.
+    pub(crate) fn note_tls_failure(&self, error: &io::Error) {
+        let mut account = self.worker.account.borrow_mut();
+        if account.connect_error.is_none() {
+            let endpoints = &self.worker.plan.origins.list[self.origin].endpoints;
+            let mut text = String::new();
+            endpoints.tell_failure(&mut text, endpoints.first().place, error);
+            account.connect_error = Some(text);
+        }
     }
 
     /// Something came while no response was expected: the end of the stream, or an unsolicited response.
     /// A server that gives up an idle connection may send a 408 before it closes (RFC 9110 section
     /// 15.5.9).
     fn closed_by_peer(&mut self, heard: io::Result<usize>) {
+        if let Err(error) = heard.as_ref()
+            && RequestFailure::of_transfer(error) == RequestFailure::TlsFailed
+        {
+            self.note_tls_failure(error);
+        }
         let gives_up = || self.conn.io(|io| (0, io.input.starts_with(b"HTTP/1.1 408")));
         self.unsolicited = heard.is_ok_and(|count| count > 0) && !gives_up();
         let account = &mut self.worker.account.borrow_mut();
@@ -131,6 +156,13 @@ impl<'c, 'n> Link<'c, 'n> {
         }
         self.conn.close();
         self.open = false;
+    }
+}
+
+impl Drop for Link<'_, '_> {
+    /// The end of the run closes the connections that are open.
+    fn drop(&mut self) {
+        self.end_tls();
     }
 }
 

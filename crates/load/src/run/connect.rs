@@ -1,11 +1,13 @@
 //! An attempt to connect: through the addresses of a server, until one works.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use crate::account::counts::{RequestFailure, record};
 use crate::plan::endpoints::Endpoint;
 use crate::run::client::Link;
+use crate::run::tls::Handshake;
 
 /// The time between two attempts to connect to a unix socket with a full accept queue.
 const QUEUE_LOOK: Duration = Duration::from_millis(1);
@@ -18,7 +20,7 @@ struct Failed {
 }
 
 impl Link<'_, '_> {
-    /// Tries once to connect; says whether it is open now.
+    /// Tries once to connect, and makes the handshake where TLS is spoken; says whether it is open now.
     pub(crate) async fn connect(&mut self) -> bool {
         let worker = self.worker;
         worker.account.borrow_mut().connections.attempted += 1;
@@ -30,9 +32,14 @@ impl Link<'_, '_> {
         {
             let mut account = worker.account.borrow_mut();
             match connected {
-                Ok(()) => {
+                Ok(handshake) => {
                     account.connections.opened += 1;
-                    record(&mut account.connect, now - begun);
+                    let connected = handshake.as_ref().map_or(now, |it| it.begun);
+                    record(&mut account.connect, connected - begun);
+                    if let Some(Handshake { begun, agreed }) = handshake {
+                        let is_in_window = worker.is_in_window(now);
+                        account.shook_hands(agreed, now - begun, is_in_window);
+                    }
                     self.open = true;
                 }
                 Err(Failed { class, told }) => {
@@ -53,7 +60,7 @@ impl Link<'_, '_> {
     ///
     /// An attempt that fails at every address counts as what it was at the address that has worked, or
     /// else at the last one.
-    async fn try_addresses(&mut self, begun: Instant) -> Result<(), Failed> {
+    async fn try_addresses(&mut self, begun: Instant) -> Result<Option<Handshake>, Failed> {
         let plan = self.worker.plan;
         let endpoints = &plan.origins.list[self.origin].endpoints;
         let first = endpoints.first();
@@ -66,17 +73,16 @@ impl Link<'_, '_> {
                 0 if first.has_worked => left,
                 _ => left / (endpoints.len() - turn) as u32,
             };
-            let error = match self.try_address(endpoint, patience).await {
-                Ok(()) => {
+            let (this, error) = match self.try_address(endpoint, patience).await {
+                Ok(handshake) => {
                     endpoints.has_worked(place);
-                    return Ok(());
+                    return Ok(handshake);
                 }
-                Err(error) => error,
+                Err(failure) => failure,
             };
             if let Some(told) = &mut told {
                 endpoints.tell_failure(told, place, &error);
             }
-            let this = RequestFailure::of_connect(&error);
             if class.is_none() || !first.has_worked {
                 class = Some(this);
             }
@@ -93,29 +99,48 @@ impl Link<'_, '_> {
         Err(Failed { class: class.unwrap_or(RequestFailure::Refused), told })
     }
 
-    async fn try_address(&mut self, endpoint: &Endpoint, patience: Duration) -> io::Result<()> {
-        let plan = self.worker.plan;
-        let end = Instant::now() + patience;
+    /// Opens a connection to an address, with TLS where that is spoken. The handshake has what is left of the time.
+    async fn try_address(
+        &mut self,
+        endpoint: &Endpoint,
+        mut left: Duration,
+    ) -> Result<Option<Handshake>, (RequestFailure, io::Error)> {
+        let refused = |error| (RequestFailure::of_connect(&error), error);
+        let end = Instant::now() + left;
         loop {
-            let source = endpoint.sources.of(self.number);
-            let socket = drover_sys::socket::for_connect(endpoint.address.clone(), source)?;
-            plan.sources.limit_ports(&socket)?;
-            if let Some(bytes) = plan.read_at_once() {
-                // A server would not notice a reader whose socket takes the whole response at once.
-                drover_sys::socket::set_receive_buffer(&socket, bytes)?;
-            }
-            self.conn.set_deadline(Some(patience));
+            let socket = self.socket_to(endpoint).map_err(refused)?;
+            self.conn.set_deadline(Some(left));
             match self.conn.connect(socket, endpoint.address.clone()).await {
+                Ok(()) => break,
                 // The queue of a unix socket is full, and nothing tells when it is not.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                connected => return connected,
+                Err(error) => return Err(refused(error)),
             }
             self.conn.close();
-            if Instant::now() >= end {
-                return Err(io::ErrorKind::TimedOut.into());
+            left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(refused(io::ErrorKind::TimedOut.into()));
             }
             self.conn.sleep_until(self.worker.net.now() + QUEUE_LOOK).await;
         }
+        let Some(tls) = &self.worker.tls[self.origin] else { return Ok(None) };
+        match tls.shake_hands(&self.conn, end).await {
+            Ok(handshake) => Ok(Some(handshake)),
+            Err(error) => Err((RequestFailure::of_handshake(&error), error)),
+        }
+    }
+
+    /// A socket to connect to an address with.
+    fn socket_to(&self, endpoint: &Endpoint) -> io::Result<OwnedFd> {
+        let plan = self.worker.plan;
+        let source = endpoint.sources.of(self.number);
+        let socket = drover_sys::socket::for_connect(endpoint.address.clone(), source)?;
+        plan.sources.limit_ports(&socket)?;
+        if let Some(bytes) = plan.read_at_once() {
+            // A server would not notice a reader whose socket takes the whole response at once.
+            drover_sys::socket::set_receive_buffer(&socket, bytes)?;
+        }
+        Ok(socket)
     }
 }
 
@@ -123,7 +148,7 @@ impl Link<'_, '_> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpListener, TcpStream};
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::AsFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;

@@ -10,11 +10,13 @@
 //! response is known, so this delay is measured, and the result warns of it.
 
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use drover_mech::net::Body;
+use drover_tls::client::ClientLayer;
 
 use crate::account::counts::{RequestFailure, record};
 use crate::run::client::{Call, Client, Link};
@@ -79,22 +81,28 @@ impl Client<'_, '_> {
     async fn send(&mut self, first: usize, sent: Instant) -> Result<(), RequestFailure> {
         let Link { ref conn, worker, origin, .. } = self.link;
         let bytes = |number| &worker.requests.get(origin, number).bytes;
+        let mut left = bytes(first).len() as u64;
         if self.behind.is_empty() {
             conn.queue(Body::Shared(Rc::clone(bytes(first))));
         } else {
             let numbers = std::iter::once(first).chain(self.behind.iter().map(|call| call.request));
-            conn.io(|io| {
-                (0, numbers.for_each(|number| io.output.extend_from_slice(bytes(number))))
+            left = conn.io(|io| {
+                numbers.for_each(|number| io.output.extend_from_slice(bytes(number)));
+                (0, io.output.len() as u64)
             });
         }
         let mut late = false;
         // Counted piece by piece, so that bytes sent before a failure count.
         poll_fn(|_| {
             loop {
-                match ready!(conn.poll_send()).map_err(|error| RequestFailure::of_transfer(&error))
-                {
+                match ready!(conn.poll_send()).map_err(|error| self.failure_of(&error)) {
                     Ok(0) => return Poll::Ready(Ok(())),
-                    Ok(count) => worker.account.borrow_mut().sent_bytes += count,
+                    Ok(count) => {
+                        // What TLS adds to a request is no part of it.
+                        let count = count.min(left);
+                        left -= count;
+                        worker.account.borrow_mut().sent_bytes += count;
+                    }
                     // Over io_uring a send is over when its completion is taken, and the response may be here by then.
                     Err(RequestFailure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
                         self.go_on_late(sent);
@@ -104,6 +112,15 @@ impl Client<'_, '_> {
             }
         })
         .await
+    }
+
+    /// The class of an error on the open connection.
+    fn failure_of(&self, error: &io::Error) -> RequestFailure {
+        let failure = RequestFailure::of_transfer(error);
+        if failure == RequestFailure::TlsFailed {
+            self.link.note_tls_failure(error);
+        }
+        failure
     }
 
     /// Sets another deadline behind the one that has passed. A generator that stood still adds the time of its pause to the
@@ -129,13 +146,14 @@ impl Client<'_, '_> {
         let mut late = false;
         loop {
             let skippable = reader.skippable();
-            let received = match skippable {
-                _ if std::mem::take(&mut here) => Ok(conn.input_len()),
-                Some(left) => conn.skip(self.skip_at_once(left, last)).await,
-                None if reader.head_len == 0 => conn.fill_some(self.head_room()).await,
-                None => conn.fill().await,
+            let received = match (skippable, std::mem::take(&mut here)) {
+                (None, true) => Ok(conn.input_len()),
+                (Some(left), true) => Ok(self.skip_received(self.skip_at_once(left, last))),
+                (Some(left), false) => conn.skip(self.skip_at_once(left, last)).await,
+                (None, false) if reader.head_len == 0 => conn.fill_some(self.head_room()).await,
+                (None, false) => conn.fill().await,
             };
-            let received = match received.map_err(|error| RequestFailure::of_transfer(&error)) {
+            let received = match received.map_err(|error| self.failure_of(&error)) {
                 Err(RequestFailure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
                     self.go_on_late(sent);
                     continue;
@@ -145,7 +163,7 @@ impl Client<'_, '_> {
             // The first and the last byte of a short response come together: the clock is read once.
             let fresh = first_byte.is_none().then(Instant::now);
             if received == 0 {
-                if !reader.end_of_stream() {
+                if !reader.end_of_stream() || self.was_cut() {
                     return Err(RequestFailure::Truncated);
                 }
             } else {
@@ -164,6 +182,8 @@ impl Client<'_, '_> {
             }
             if let (Some(rate), Some(begun)) = (worker.plan.read_rate, first_byte) {
                 self.read_slowly(rate, begun, reader).await?;
+                // Records of TLS are received whole, however little is read at a time.
+                here = reader.skippable().is_some() && conn.input_len() > 0;
             }
         }
     }
@@ -188,6 +208,19 @@ impl Client<'_, '_> {
         let all = left.saturating_add(u64::from(last));
         let most = self.link.worker.plan.read_at_once().map_or(all, |piece| all.min(piece as u64));
         usize::try_from(most).unwrap_or(usize::MAX)
+    }
+
+    /// Drops at most so many bytes of a body that were received, and says how many.
+    fn skip_received(&self, most: usize) -> usize {
+        self.link.conn.io(|io| {
+            let count = io.input.len().min(most);
+            (count, count)
+        })
+    }
+
+    /// Whether the stream has ended without the end of TLS, so that some of a body may be missing that nothing else ends.
+    fn was_cut(&self) -> bool {
+        self.link.conn.with_layer(ClientLayer::has_ended) == Some(false)
     }
 
     /// Rests until the bytes read so far are due at `rate` bytes per second. Fails if this is later
@@ -217,7 +250,7 @@ impl Client<'_, '_> {
         let mut account = worker.account.borrow_mut();
         account.head_bytes += reader.head_len;
         account.body_bytes += reader.body_len;
-        self.long = reader.body_len >= LONG && !worker.plan.verify;
+        self.long = reader.body_len >= LONG && worker.skips_bodies;
         let times = match received {
             Ok(times) => times,
             Err(failure) => {

@@ -28,7 +28,7 @@ pub struct IdleResult {
     pub responses: u64,
     /// Errors by class.
     pub errors: ErrorCounts,
-    /// Where the first attempt to connect that failed went to, and what the kernel said.
+    /// Where the first attempt to connect that failed went to, and why it failed.
     pub connect_error: Option<String>,
 }
 

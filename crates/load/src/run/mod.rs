@@ -12,4 +12,5 @@ pub mod listener;
 pub(crate) mod phases;
 pub(crate) mod reader;
 pub(crate) mod stall_detector;
+pub(crate) mod tls;
 pub(crate) mod worker;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use drover_mech::net::{Conn, Executor, Net, NetOptions};
 use drover_sys::process;
+use drover_tls::RECORD_MOST;
 
 use crate::account::counts::Account;
 use crate::plan::options::LoadPlan;
@@ -91,8 +92,10 @@ pub(crate) fn run(
     let _ = process::sharpen_timers();
     let resolution =
         (plan.timeout / 50).clamp(Duration::from_millis(1), Duration::from_millis(100));
+    // Behind what was opened there is room for a whole record.
+    let sealed = if plan.any_tls() { RECORD_MOST } else { 0 };
     let options = NetOptions {
-        input_capacity: plan.read_at_once().unwrap_or(INPUT).min(INPUT),
+        input_capacity: plan.read_at_once().unwrap_or(INPUT).min(INPUT) + sealed,
         timer_resolution: resolution,
         spin: plan.spin,
         ..NetOptions::new(plan.mechanism)

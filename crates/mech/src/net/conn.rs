@@ -133,6 +133,9 @@ impl<'n> Conn<'n> {
     /// future until it is ready: if it is dropped before, an unknown number of bytes
     /// may be lost.
     ///
+    /// On a connection with a layer bytes are opened first: those that were opened and not skipped are the next of [`Conn::io`], and
+    /// another call waits for more.
+    ///
     /// # Errors
     /// Errors of [`Conn::fill`].
     pub async fn skip(&self, most: usize) -> io::Result<usize> {

@@ -36,11 +36,15 @@ pub fn raise_open_files_limit() -> io::Result<Limit> {
 }
 
 /// Has the kernel write no core dump of this process and of those that it starts: it would hold their private keys. The limit is one
-/// byte, not none, because a program that gets core dumps through a pipe gets them at a limit of none as well (core(5)).
+/// byte, not none, because a program that gets core dumps through a pipe gets them at a limit of none as well (core(5)). A limit of
+/// none that cannot be raised is left.
 ///
 /// # Errors
 /// Errors of prlimit(2).
 pub fn write_no_core_dumps() -> io::Result<()> {
+    if limit(Resource::Core).hard == Some(0) {
+        return Ok(());
+    }
     Ok(rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })?)
 }
 

@@ -207,7 +207,7 @@ mod tests {
     fn a_word_of_another_tool_is_answered_with_the_flag_that_does_the_same() {
         for (command, hint) in [
             ("drover serve --spa", "'--spa' found; use --fallback index.html; see"),
-            ("drover serve --https", "'--https' found; HTTPS is not supported: put nginx or Caddy"),
+            ("drover serve --https", "'--https' found; use --tls self-signed, or --tls-cert FILE"),
             ("drover serve --bind 0.0.0.0", "'--bind' found; use --listen ADDR:PORT; see"),
             (
                 "drover serve --gzip",
@@ -216,7 +216,7 @@ mod tests {
             ("drover serve --threads=4", "'--threads' found; use --workers N; see 'drover serve"),
             (
                 "drover load http://h/ --https",
-                "'--https' found; TLS is not supported: use an http://",
+                "'--https' found; use an https:// URL; see 'drover load --help'",
             ),
             (
                 "drover load http://h/ --rps=5",

@@ -24,7 +24,7 @@ pub(super) enum Face {
 /// that the word was written for; those of another command are in quotes, with that command in front.
 type Words = (&'static str, &'static str);
 
-const HTTPS: &str = "HTTPS is not supported: put nginx or Caddy in front (see deploy/README.md)";
+const HTTPS: &str = "use --tls self-signed, or --tls-cert FILE with --tls-key FILE";
 const PRECOMPRESSED: &str = "use --precompressed after 'drover compress DIR'";
 const ROOT: &str = "write the directory without a flag, as in 'drover serve DIR'";
 const SPA: &str = "use --fallback index.html";
@@ -38,11 +38,11 @@ const SERVE: &[Words] = &[
     ("--socket --unix --unix-socket", "use --listen unix:PATH"),
     ("--directory --dir --root --path --public --document-root", ROOT),
     ("--spa --single --try-files --history-fallback", SPA),
-    (
-        "--https --tls --ssl --tls-cert --tls-key --cert --key --ssl-cert --ssl-key --ssl-pass",
-        HTTPS,
-    ),
-    ("--ssl-certificate --ssl-certificate-key --ssl-protocols --domain", HTTPS),
+    ("--https --ssl --domain", HTTPS),
+    ("--cert --ssl-cert --ssl-certificate", "use --tls-cert FILE"),
+    ("--key --ssl-key --ssl-certificate-key", "use --tls-key FILE"),
+    ("--ssl-pass", "encrypted keys are not supported: decrypt the file of --tls-key"),
+    ("--ssl-protocols", "use --tls-min VERSION"),
     (
         "--http2 --http3 --quic",
         "HTTP/2 and HTTP/3 are not supported: put nginx or Caddy in front (see deploy/README.md)",
@@ -107,7 +107,6 @@ const SERVE: &[Words] = &[
     ("--no-port-switching --no-clipboard", "not needed: this is always so"),
 ];
 
-const NO_TLS: &str = "TLS is not supported: use an http:// URL";
 const ALWAYS_PRINTED: &str = "not needed: percentiles are always printed";
 const RECORDED: &str =
     "scripts are not supported; --urls, --curl and --from-har send different requests";
@@ -146,8 +145,11 @@ const LOAD: &[Words] = &[
     ("--disable-compression", "not needed: nothing is compressed unless --header asks for it"),
     ("--http2 --h2 --h2c --http3", "not supported: requests are HTTP/1.1"),
     ("--http1 --fasthttp --http-version", "not needed: requests are HTTP/1.1"),
-    ("--https --tls --ssl --cert --key --cacert --cacerts --root-certs", NO_TLS),
-    ("--insecure --insecure-skip-tls-verify --tls-version --session-tickets", NO_TLS),
+    ("--https --tls --ssl", "use an https:// URL"),
+    ("--ca --ca-file --cacerts --root-certs", "use --cacert FILE"),
+    ("--insecure-skip-tls-verify --no-verify", "use --insecure"),
+    ("--tls-version", "use --tls-max VERSION"),
+    ("--session-tickets", "use --tls-resume on, off or N"),
     ("--redirect --redirects --max-redirects --disable-redirects", "redirects are not followed"),
     ("--follow --follow-redirects", "not supported: redirects are not followed"),
     (

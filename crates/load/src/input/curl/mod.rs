@@ -10,7 +10,7 @@ mod options;
 mod parts;
 mod request;
 mod shell;
-pub(super) mod url;
+mod url;
 
 use drover_usage::printable;
 
@@ -180,7 +180,7 @@ mod tests {
             ("curl http://a/b -F a=b -H 'content-type:'", "multipart/form-data"),
             ("curl http://a -X 'G T'", "no method"),
             ("curl http://a -H $'x: \\xff'", "--header is not in UTF-8"),
-            ("curl ftp://a", "no http:// URL"),
+            ("curl ftp://a", "no http:// or https:// URL"),
         ] {
             let error = read(text).err().unwrap_or_else(|| panic!("{text}"));
             assert!(error.contains(reason) && !error.contains('\n'), "{text}: {error}");

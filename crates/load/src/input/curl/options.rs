@@ -201,7 +201,7 @@ const IGNORED_FLAGS: &[Name] = &[
     ("fail", 'f'), ("fail-early", ' '), ("fail-with-body", ' '), ("retry-connrefused", ' '),
     ("retry-all-errors", ' '), ("location", 'L'), ("location-trusted", ' '), ("post301", ' '), ("post302", ' '),
     ("post303", ' '), ("parallel", 'Z'), ("parallel-immediate", ' '),
-    // Connections and their TLS, which is refused with the URL or replaced by --target.
+    // Connections and their TLS, which `drover load` has flags of its own for.
     ("http1.1", ' '), ("tcp-nodelay", ' '), ("tcp-fastopen", ' '), ("keepalive", ' '), ("sessionid", ' '),
     ("alpn", ' '), ("npn", ' '), ("insecure", 'k'), ("tlsv1", '1'), ("tlsv1.0", ' '), ("tlsv1.1", ' '),
     ("tlsv1.2", ' '), ("tlsv1.3", ' '), ("sslv2", '2'), ("sslv3", '3'), ("ssl", ' '), ("ssl-reqd", ' '),

@@ -53,20 +53,12 @@ pub(super) fn read(text: &str, options: &UrlOptions) -> Result<Url, String> {
         };
         text = format!("{text}{mark}{query}");
     }
-    let mut url = urls::at(&text, options.server).map_err(tls_remedy)?;
+    let mut url = urls::at(&text, options.server)?;
     if options.server.is_none() && is_other_ipv4(&url) {
         return Err(format!("'{text}': write the IPv4 address as four decimal numbers"));
     }
     url.path = path(&url.path, options)?;
     Ok(url)
-}
-
-/// Adds to an error about https that another server can be given: nearly all requests of a browser are https.
-pub(in crate::input) fn tls_remedy(error: String) -> String {
-    match error.contains("TLS") {
-        true => format!("{error}, or send it elsewhere with --target"),
-        false => error,
-    }
 }
 
 /// `text` with `\[`, `\]`, `\{` and `\}` as the characters that they protect from curl's globbing.
@@ -188,6 +180,7 @@ mod tests {
             ("http://a/.../..b/c..", "http://a/.../..b/c.."),
             ("http://a/\\[b\\]?\\{c\\}&d[]=\\x", "http://a/[b]?{c}&d[]=\\x"),
             ("http://[::1]:81/[]", "http://[::1]:81/[]"),
+            ("https://a:443/b/../c", "https://a/c"),
         ] {
             assert_eq!(sent(text, &PLAIN), expected);
         }
@@ -219,9 +212,8 @@ mod tests {
             ("http://127.1/", "four decimal numbers"),
             ("http://0x7f.1/", "four decimal numbers"),
             ("http://a/b c", "percent-encoded"),
-            ("https://a/", "--target"),
             ("/a", "--target"),
-            ("file:///a", "no http:// URL"),
+            ("file:///a", "no http:// or https:// URL"),
         ] {
             let error = read(text, &PLAIN).err().unwrap_or_else(|| panic!("{text}"));
             assert!(error.contains(reason) && !error.contains('\n'), "{text}: {error}");

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::input::curl::url::tls_remedy;
 use crate::input::har::body::{PostData, RecordedBody};
 use crate::input::urls;
 use crate::plan::request::{RequestContent, RequestMethod, RequestTemplate, name, parse_field};
@@ -110,7 +109,7 @@ impl Recorded {
                 content.body.len()
             )
         });
-        let url = urls::at(&self.url, server).map_err(tls_remedy)?;
+        let url = urls::at(&self.url, server)?;
         Ok(match lacks_body {
             true => {
                 content.body.clear();

@@ -186,12 +186,9 @@ mod tests {
     #[test]
     fn a_faulty_entry_is_named_and_the_others_are_sent() {
         let (sent, warnings) = read(ARCHIVE, None, MissingBody::Refuse).unwrap();
-        assert!(sent.len() == 1 && sent[0].starts_with("POST /form"), "{sent:?}");
-        assert!(
-            warnings.len() == 1 && warnings[0].starts_with("entry 1 is not sent: "),
-            "{warnings:?}"
-        );
-        assert!(warnings[0].contains("--target"), "{warnings:?}");
+        assert!(sent.len() == 2 && warnings.is_empty(), "{warnings:?}");
+        assert!(sent[0].starts_with("GET /x?y HTTP/1.1\r\nHost: a.example\r\n"), "{sent:?}");
+        assert!(sent[1].starts_with("POST /form"), "{sent:?}");
 
         let good = r#"{"method": "GET", "url": "http://a/"}"#;
         let bad = [

@@ -26,6 +26,7 @@ use crate::account::seconds::Second;
 use crate::plan::options::LoadPlan;
 use crate::plan::random::{self, Purpose};
 use crate::plan::shape::{LoadShare, Starts};
+use crate::run::tls::OriginTls;
 pub(crate) use participants::Participants;
 pub(crate) use requests::RequestSet;
 pub(crate) use starts::{HandedOut, ScheduledStart, StartQueue};
@@ -37,6 +38,8 @@ pub(crate) struct Worker<'n> {
     pub(crate) plan: &'n LoadPlan,
     pub(crate) share: LoadShare,
     pub(crate) requests: RequestSet,
+    /// TLS with each origin; `None`: the origin is spoken to in plain HTTP.
+    pub(crate) tls: Vec<Option<OriginTls>>,
     pub(crate) starts: StartQueue<'n>,
     pub(crate) participants: Participants,
     pub(crate) window: WorkerWindow,
@@ -48,6 +51,8 @@ pub(crate) struct Worker<'n> {
     /// The number of measured connections.
     pub(crate) measured: u32,
     pub(crate) open_loop: bool,
+    /// A long body is dropped by the kernel: nobody looks at it, and no layer has to open it.
+    pub(crate) skips_bodies: bool,
     /// The mechanism collects the sends of one turn and makes them together (io_uring).
     pub(crate) sends_together: bool,
     /// Random numbers for the lengths of rests.
@@ -67,6 +72,7 @@ impl<'n> Worker<'n> {
             plan,
             share,
             requests: RequestSet::new(plan, share),
+            tls: OriginTls::of(plan),
             starts: StartQueue::new(net, measured, plan.quota(share), calls),
             participants: Participants::new(measured),
             window: WorkerWindow::new(net.now()),
@@ -75,6 +81,7 @@ impl<'n> Worker<'n> {
             idle: part(plan.idle),
             measured,
             open_loop: plan.schedule.is_some(),
+            skips_bodies: !plan.verify && !plan.any_tls(),
             sends_together: net.mechanism().features.contains(Features::COMPLETION),
             rests: RefCell::new(random::stream(plan.seed, share.worker, Purpose::Rests)),
             control: Cell::new(Key::WAKER),
@@ -217,6 +224,11 @@ impl<'n> Worker<'n> {
             }
             (_, _) => self.participants.members() == 0,
         }
+    }
+
+    /// Whether what happens `now` is within the window.
+    pub(crate) fn is_in_window(&self, now: Instant) -> bool {
+        self.window.phase() == Phase::Running && !self.window.has_ended(|| now)
     }
 
     /// Begins the window at `start`.

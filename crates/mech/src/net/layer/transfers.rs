@@ -41,12 +41,15 @@ impl Inner {
                 return Poll::Pending;
             }
             let opened = self.open_received(key);
-            // That the peer takes nothing of an answer is no reason not to receive.
             let answered = self.send_answer(key);
             if let Some(plain) = opened? {
                 return Poll::Ready(Ok(plain));
             }
-            answered?;
+            // A peer that takes nothing more may have sent something before; if it is gone, the receive says so.
+            answered.or_else(|error| match error.kind() {
+                io::ErrorKind::OutOfMemory => Err(error),
+                _ => Ok(()),
+            })?;
             // The caller has charged the first transfer.
             if mem::replace(&mut has_received, true) && !self.charge(key.slot) {
                 return Poll::Pending;

@@ -17,7 +17,7 @@ pub(in crate::cli::serve) const CACHE: &str = "Cache";
 /// How much memory a server uses for what.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli::serve) struct MemoryFlags {
-    /// Memory for the files that each worker caches: a size, 'off', or 'auto'
+    /// Memory per worker for cached files: a size, 'off', or 'auto'
     ///
     /// 'auto' is a quarter of --memory for all workers together, and at most 64M for each.
     #[arg(help_heading = CACHE)]

@@ -49,8 +49,7 @@ pub(in crate::cli::serve) const CURRENT_DIRECTORY: &str = ".";
 /// Flags of `drover serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// The directory whose files are served; files outside of the directory are not [default: the current directory, or
-    /// none with --host]
+    /// Directory to serve; nothing outside it can be reached [default: ., or none with --host]
     pub(in crate::cli::serve) root: Option<PathBuf>,
 
     /// Where to listen: HOST:PORT, or PORT of 127.0.0.1, or :PORT of every IPv4 address, or unix:PATH
@@ -167,22 +166,22 @@ pub(in crate::cli) struct Args {
     #[arg(long, conflicts_with = "check")]
     pub(in crate::cli::serve) explain: bool,
 
-    /// How long a request's head may take, from the first byte of the head on; 0: no limit
+    /// Time limit for a request's head; 0: none
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(in crate::cli::serve) header_timeout: Duration,
 
-    /// How long a connection may be idle between requests, or read nothing of a response; 0: no limit
+    /// Time limit for idle connections and stalled downloads; 0: none
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
     pub(in crate::cli::serve) idle_timeout: Duration,
 
-    /// How long a request may wait for its file to be opened before the answer is 503; 0: no limit
+    /// Time limit for opening a file before a 503; 0: none
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(in crate::cli::serve) open_timeout: Duration,
 
-    /// The least bytes per second that a client must read of a response; 0: no limit
+    /// Disconnect clients that read fewer bytes per second; 0: never
     ///
     /// The rate is an average over the time of --idle-timeout (a minute if that is 0). Only the time
     /// counts in which the server has bytes to send to the client
@@ -190,7 +189,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "BYTES", default_value = "240", value_parser = size::parse_or_none)]
     pub(in crate::cli::serve) min_rate: usize,
 
-    /// How many connections may be open at a time, in all workers together
+    /// Most connections open at a time, over all workers
     ///
     /// At the limit, the server closes the connection that has been idle longest when a new connection
     /// comes. If no connection is idle, new connections wait [default: as many as the limit of open
@@ -216,7 +215,7 @@ pub(in crate::cli) struct Args {
     #[command(flatten)]
     pub(in crate::cli::serve) memory: MemoryFlags,
 
-    /// How long a kept file is served before the file is checked for changes; or 'inotify'
+    /// How long a cached file is served unchecked; or 'inotify'
     ///
     /// With 'inotify' the server drops a kept file at once when the kernel reports a change. The server
     /// also checks every kept file after 10s (after T with 'inotify,T'), because the kernel does not

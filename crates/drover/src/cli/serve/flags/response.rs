@@ -50,7 +50,7 @@ pub(in crate::cli) struct ResponseFlags {
 
     /// Serve only users with a password that FILE has: lines USER:HASH, as 'htpasswd -B' or argon2 make them
     ///
-    /// By Basic authentication: without HTTPS in front, passwords go over the network in clear text. FILE must not lie
+    /// By Basic authentication: without HTTPS, passwords go over the network in clear text. FILE must not lie
     /// beneath ROOT. It is read again at SIGHUP. Responses have 'Cache-Control: private' unless a rule says otherwise.
     #[arg(help_heading = SERVING)]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
@@ -127,9 +127,7 @@ pub(in crate::cli::serve) fn described_auth(config: &Config) -> String {
     let is_local = is_local || config.tls.is_some();
     let clear = match is_local {
         true => "",
-        false => {
-            " (passwords go over the network in clear text unless HTTPS ends in a proxy before)"
-        }
+        false => " (passwords go over the network in clear text without HTTPS)",
     };
     format!(", users of {}{clear}", files.join(" and "))
 }

@@ -19,7 +19,7 @@ pub(in crate::cli::serve) const WITH_DEFAULT: [&str; 2] = ["etag", "symlinks"];
 /// Flags of a site.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli) struct SiteFlags {
-    /// Serve files and directories whose names begin with a dot too
+    /// Serve dotfiles too
     ///
     /// Without this flag, of such names only those in /.well-known/ are served
     #[arg(help_heading = SERVING)]
@@ -96,15 +96,15 @@ pub(in crate::cli) struct SiteFlags {
     #[arg(long, value_name = "WHICH", default_value = "inside")]
     pub(in crate::cli::serve) symlinks: SymlinksFlag,
 
-    /// Serve HTTPS with this certificate chain (PEM), the server's own certificate first; repeat it for other hosts
+    /// Serve HTTPS with this certificate chain (PEM); repeatable
     ///
-    /// A client gets the certificate for the host that it names, or the first. The files are read again at SIGHUP. Certificates of
+    /// The server's own certificate comes first. A client gets the certificate for the host that it names, or the first. The files are read again at SIGHUP. Certificates of
     /// Let's Encrypt are in fullchain.pem and privkey.pem.
     #[arg(help_heading = HTTPS)]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli::serve) tls_cert: Vec<PathBuf>,
 
-    /// Private key of --tls-cert (PEM), once for each
+    /// Private key of --tls-cert (PEM); repeatable
     #[arg(help_heading = HTTPS)]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli::serve) tls_key: Vec<PathBuf>,

@@ -23,7 +23,7 @@ pub(in crate::cli::serve) const HTTPS: &str = "HTTPS";
 /// What HTTPS is spoken with.
 #[derive(Clone, Debug, clap::Args)]
 pub(in crate::cli::serve) struct TlsFlags {
-    /// Serve HTTPS with a certificate made on this machine [possible values: self-signed]
+    /// Serve HTTPS with a certificate made here: self-signed
     ///
     /// Drover creates a local CA once and keeps it in $XDG_STATE_HOME/drover/tls (or ~/.local/state/drover/tls). Browsers
     /// accept the certificate after you have imported the CA file, whose path is printed. With --tls-cert use your own.
