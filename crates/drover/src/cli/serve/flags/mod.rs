@@ -94,7 +94,7 @@ pub(in crate::cli) struct Args {
     #[arg(hide_short_help = true, long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(in crate::cli::serve) grace: Duration,
 
-    /// Append a line for each response to FILE; '-': to standard output
+    /// Append a line per response to FILE; '-': stdout
     ///
     /// Client, time, request, status, bytes of the body, referrer and user agent. A line is written when its
     /// response has left, a second later at most. Lines that the disk is too slow for are lost, and counted.
@@ -141,7 +141,7 @@ pub(in crate::cli) struct Args {
     #[arg(long)]
     pub(in crate::cli::serve) no_sandbox: bool,
 
-    /// Read flags from FILE (TOML); flags on the command line win
+    /// Read flags from FILE (TOML); the command line wins
     ///
     /// A key is the long name of a flag, and its value is the flag's value: workers = 4, pin = true,
     /// listen = ["8080", ":80"]. The key 'root' is the directory. Relative paths begin at the folder of
@@ -166,12 +166,12 @@ pub(in crate::cli) struct Args {
     #[arg(long, conflicts_with = "check")]
     pub(in crate::cli::serve) explain: bool,
 
-    /// Time limit for a request's head; 0: none
+    /// Time limit for a request head; 0: none
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "10s", value_parser = duration::parse)]
     pub(in crate::cli::serve) header_timeout: Duration,
 
-    /// Time limit for idle connections and stalled downloads; 0: none
+    /// Time limit for idle and stalled clients; 0: none
     #[arg(help_heading = LIMITS)]
     #[arg(long, value_name = "T", default_value = "60s", value_parser = duration::parse)]
     pub(in crate::cli::serve) idle_timeout: Duration,
@@ -234,7 +234,7 @@ pub(in crate::cli) struct Args {
     #[arg(long, value_name = "N", default_value = "auto", value_parser = workers)]
     pub(in crate::cli::serve) workers: Workers,
 
-    /// Make each worker a process instead of a thread; a process that dies is replaced
+    /// Make each worker a process, replaced when it dies
     #[arg(help_heading = WORKERS)]
     #[arg(long)]
     pub(in crate::cli::serve) processes: bool,

@@ -96,15 +96,16 @@ pub(in crate::cli) struct SiteFlags {
     #[arg(long, value_name = "WHICH", default_value = "inside")]
     pub(in crate::cli::serve) symlinks: SymlinksFlag,
 
-    /// Serve HTTPS with this certificate chain (PEM); repeatable
+    /// Serve HTTPS with this certificate chain (PEM)
     ///
-    /// The server's own certificate comes first. A client gets the certificate for the host that it names, or the first. The files are read again at SIGHUP. Certificates of
-    /// Let's Encrypt are in fullchain.pem and privkey.pem.
+    /// The server's own certificate comes first. Repeat the flag for other hosts: a client gets the certificate for the host that
+    /// it names, or the first. The files are read again at SIGHUP. Certificates of Let's Encrypt are in fullchain.pem and
+    /// privkey.pem.
     #[arg(help_heading = HTTPS)]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli::serve) tls_cert: Vec<PathBuf>,
 
-    /// Private key of --tls-cert (PEM); repeatable
+    /// Private key of --tls-cert (PEM)
     #[arg(help_heading = HTTPS)]
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli::serve) tls_key: Vec<PathBuf>,

@@ -31,7 +31,7 @@ pub(in crate::cli::serve) struct TlsFlags {
     #[arg(long, value_name = "SOURCE", conflicts_with = "tls_cert", hide_possible_values = true)]
     pub(in crate::cli::serve) tls: Option<TlsSource>,
 
-    /// Redirect clients from plain HTTP addresses to HTTPS (308)
+    /// Redirect clients from plain HTTP to HTTPS (308)
     #[arg(help_heading = HTTPS)]
     #[arg(long)]
     pub(in crate::cli::serve) https_redirect: bool,
