@@ -72,6 +72,11 @@ impl<'w> ServedConnection<'w> {
         self.known = Some(Box::new(KnownConnection { client, responses, observed }));
     }
 
+    /// Whether it has ended well; what has ended it otherwise is counted.
+    pub(super) fn ended_well(&self, ended: io::Result<()>) -> bool {
+        ended.inspect_err(|error| self.count_end(error)).is_ok()
+    }
+
     /// Counts what has ended the connection.
     pub(super) fn count_end(&self, error: &io::Error) {
         match error.kind() {
@@ -246,7 +251,8 @@ impl<'w> ServedConnection<'w> {
             conn.set_deadline(Some(LINGER));
             if conn.has_layer() {
                 conn.close_layer();
-                self.flush().await?;
+                // In a box, so that connections without a layer are smaller.
+                Box::pin(self.flush()).await?;
             }
             conn.shutdown()?;
             loop {

@@ -77,6 +77,11 @@ impl<'w> WorkerService<'w> {
         WorkerService { site, http1, counters, limits, observers, tls, has_users }
     }
 
+    /// Whether something comes before the first request of some connections: a header of a proxy, a handshake.
+    fn begins_specially(&self) -> bool {
+        self.limits.proxies.is_some() || self.tls.is_some()
+    }
+
     /// Closes kept files that no request has used.
     pub(crate) fn sweep(&self, now: Instant) {
         self.http1.forget();

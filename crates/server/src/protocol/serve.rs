@@ -24,47 +24,71 @@ pub(crate) fn serve<'w>(
     service.counters.add(Counter::Connections, 1);
     let mut connection = ServedConnection::new(conn, service);
     async move {
-        let mut client = None;
-        if service.limits.proxies.is_some() {
-            // In a box, so that connections without a proxy are smaller.
-            match Box::pin(begin_by_proxy(&connection.conn, service)).await {
-                Ok(Some(named)) => client = Some(named),
-                Ok(None) => return connection.finished.set(true),
-                Err(error) => {
-                    connection.count_end(&error);
-                    return connection.finished.set(true);
-                }
+        let has_begun = match connection.service.begins_specially() {
+            // In a box that is gone when there is a request, so that every connection is smaller.
+            true => Box::pin(begin_specially(&mut connection)).await,
+            false => begin(&mut connection, None),
+        };
+        if has_begun {
+            let is_well = connection.ended_well(http1::converse(&connection).await);
+            if connection.conn.has_layer() {
+                Box::pin(end_with_tls(&connection, is_well)).await;
             }
-        }
-        if !may_begin(&connection.conn, service, client) {
-            return connection.finished.set(true);
-        }
-        connection.start_tracking(client);
-        let tls = service.tls.as_deref();
-        if let Some(tls) = tls.filter(|tls| tls.is_for(&connection.conn)) {
-            // In a box, so that connections without TLS are smaller.
-            Box::pin(converse_over_tls(&connection, tls)).await;
-            return connection.finished.set(true);
-        }
-        connection.is_redirected = tls.is_some_and(|tls| tls.redirect().is_some());
-        if let Err(error) = http1::converse(&connection).await {
-            connection.count_end(&error);
         }
         connection.finished.set(true);
     }
 }
 
-async fn converse_over_tls(connection: &ServedConnection<'_>, tls: &WorkerTls) {
-    let ended = match tls::begin(connection, tls).await {
-        Ok(true) => http1::converse(connection).await,
-        Ok(false) => return,
-        Err(error) => return connection.count_end(&error),
-    };
-    if let Err(error) = &ended {
-        connection.count_end(error);
+/// Begins a connection whose client is `client`, or else the peer; `false`: it may not have one.
+fn begin(connection: &mut ServedConnection<'_>, client: Option<ClientAddress>) -> bool {
+    let may_begin = may_begin(&connection.conn, connection.service, client);
+    if may_begin {
+        connection.start_tracking(client);
     }
+    may_begin
+}
+
+/// Begins a connection that a proxy may announce, or that may be over TLS. `false`: there will be no request.
+async fn begin_specially(connection: &mut ServedConnection<'_>) -> bool {
+    let service = connection.service;
+    let mut client = None;
+    if service.limits.proxies.is_some() {
+        match begin_by_proxy(&connection.conn, service).await {
+            Ok(Some(named)) => client = Some(named),
+            Ok(None) => return false,
+            Err(error) => {
+                connection.count_end(&error);
+                return false;
+            }
+        }
+    }
+    if !begin(connection, client) {
+        return false;
+    }
+    let Some(tls) = service.tls.as_deref() else { return true };
+    let begun = begin_with_tls(connection, tls).await;
+    begun.unwrap_or_else(|error| {
+        connection.count_end(&error);
+        false
+    })
+}
+
+/// Makes the handshake, on an address that speaks TLS. `false`: there will be no request.
+async fn begin_with_tls(
+    connection: &mut ServedConnection<'_>,
+    tls: &WorkerTls,
+) -> io::Result<bool> {
+    if tls.is_for(&connection.conn) {
+        return tls::begin(connection, tls).await;
+    }
+    connection.is_redirected = tls.redirect().is_some();
+    Ok(true)
+}
+
+/// Ends a connection over TLS.
+async fn end_with_tls(connection: &ServedConnection<'_>, is_well: bool) {
     // A response that could not be sent to its end must not look complete.
-    if ended.is_ok() || !connection.conn.is_under_way() {
+    if is_well || !connection.conn.is_under_way() {
         tls::close(connection).await;
     }
 }

@@ -256,3 +256,16 @@ impl RecordSizes {
         (size < RecordSizes::MOST).then_some(size)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::print_stdout)]
+    fn a_connection_s_layer_is_small() {
+        let size = size_of::<ServerLayer>();
+        println!("the layer of a connection has {size} bytes");
+        assert!(size <= 2048);
+    }
+}

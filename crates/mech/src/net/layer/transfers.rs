@@ -221,7 +221,8 @@ impl Inner {
         (sealing, wire): (&mut Vec<u8>, &mut Vec<u8>),
     ) -> io::Result<Piece> {
         make_room(wire, layered.answer.len())?;
-        wire.append(&mut layered.answer);
+        // Its memory is given back: of a handshake it is more than all else that an idle connection has.
+        wire.extend_from_slice(&mem::take(&mut layered.answer));
         let told = if wire.is_empty() { Piece::Nothing } else { Piece::Sealed };
         if !with_plain {
             return Ok(told);
