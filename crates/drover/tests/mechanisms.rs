@@ -40,6 +40,12 @@ fn the_json_conforms_to_its_schema() {
 }
 
 #[test]
+fn backends_that_do_not_read_are_named_with_what_they_do_over_tls() {
+    let text = mechanisms(&[]);
+    assert!(text.contains("Over TLS, mmap, sendfile, splice read files as writev does"), "{text}");
+}
+
+#[test]
 fn all_axes_are_listed_in_their_order() {
     let json = json();
     let dispatch: Vec<_> =

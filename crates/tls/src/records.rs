@@ -82,10 +82,20 @@ impl<E: RustlsSide> Records<E> {
         answer: &mut Vec<u8>,
         scratch: &mut Vec<u8>,
     ) -> Result<OpenedBytes, Error> {
-        let mut opened = OpenedBytes::default();
         if self.has_failed {
             return Err(Error::General("the connection has failed before".into()));
         }
+        // Whatever it is, rustls must not be asked again.
+        self.open_records(wire, answer, scratch).inspect_err(|_| self.has_failed = true)
+    }
+
+    fn open_records(
+        &mut self,
+        wire: &mut [u8],
+        answer: &mut Vec<u8>,
+        scratch: &mut Vec<u8>,
+    ) -> Result<OpenedBytes, Error> {
+        let mut opened = OpenedBytes::default();
         loop {
             scratch.clear();
             let UnbufferedStatus { mut discard, state } =
@@ -135,7 +145,8 @@ impl<E: RustlsSide> Records<E> {
 
     /// Keeps a copy of what is left if it begins with a whole record, which rustls has opened then.
     fn hold(&mut self, left: &[u8]) {
-        self.held.clear();
+        // Given back, since hardly any connection ever holds something.
+        self.held = Vec::new();
         let is_whole = match left {
             [_, _, _, high, low, rest @ ..] => {
                 rest.len() >= usize::from(u16::from_be_bytes([*high, *low]))
@@ -150,7 +161,6 @@ impl<E: RustlsSide> Records<E> {
     /// Appends the alert that rustls has ready after an error; `rest` is what it has not used. It is called once and not again: another
     /// call would go on with what follows the fault.
     fn append_alert(&mut self, rest: &mut [u8], answer: &mut Vec<u8>) {
-        self.has_failed = true;
         if let Ok(ConnectionState::EncodeTlsData(mut message)) = self.end.process(rest).state {
             // Without memory the client learns nothing of the fault.
             let _none = append(answer, |room| message.encode(room), encoded_size);

@@ -7,12 +7,17 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use drover_usage::UsageError;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, PublicKeyData,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use time::OffsetDateTime;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
 
 use crate::certificate::{Certificate, CertificateFiles};
 
@@ -113,7 +118,15 @@ fn issue(
     };
     let unusable = || format!("{} cannot be used; remove it, or repair it", authority.display());
     let issuer_key = KeyPair::from_pem(&read(authority_key)?).with_context(unusable)?;
-    let issuer = Issuer::from_ca_cert_pem(&read(authority)?, issuer_key).with_context(unusable)?;
+    let text = read(authority)?;
+    if !belong_together(&text, &issuer_key) {
+        bail!(UsageError::new(format!(
+            "{} and {} do not belong together; remove both, and trust the new authority",
+            authority.display(),
+            authority_key.display()
+        )));
+    }
+    let issuer = Issuer::from_ca_cert_pem(&text, issuer_key).with_context(unusable)?;
     let key = KeyPair::generate()?;
     let mut parameters = CertificateParams::new(names)?;
     let first = names.first().map_or("localhost", String::as_str);
@@ -125,6 +138,16 @@ fn issue(
     let text = parameters.signed_by(&key, &issuer)?.pem();
     write(&files.key, &key.serialize_pem(), 0o600)?;
     write(&files.certificate, &text, 0o644)
+}
+
+/// Whether a key is that of a certificate. Two servers that made them at the same time may have left one of each.
+fn belong_together(certificate: &str, key: &KeyPair) -> bool {
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
+    // What is no certificate is named as that.
+    certificate.map_or(true, |certificate| {
+        X509Certificate::from_der(&certificate)
+            .is_ok_and(|(_, it)| it.public_key().raw == key.subject_public_key_info())
+    })
 }
 
 fn be_valid(parameters: &mut CertificateParams, time: Duration) {
@@ -205,6 +228,15 @@ mod tests {
         assert_eq!(mode(&folder), 0o700);
         assert_eq!(mode(&made.files.key), 0o600);
         assert_eq!(mode(&folder.join("ca-key.pem")), 0o600);
+    }
+
+    #[test]
+    fn a_key_of_another_authority_is_refused() {
+        let parents = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let made = parents.each_ref().map(|it| certificate(it.path(), &names(&["a"])).unwrap());
+        fs::copy(&made[1].authority, &made[0].authority).unwrap();
+        let error = certificate(parents[0].path(), &names(&["b"])).unwrap_err().to_string();
+        assert!(error.contains("do not belong together"), "{error}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use drover_mech::files::preparation::{PREPARATIONS, Preparation};
 use drover_mech::mechanisms::{self, Features};
 use serde::Serialize;
 
+use super::auto_or::names;
 use super::stdout::stdout;
 
 /// Flags of `drover mechanisms`.
@@ -125,6 +126,12 @@ impl List {
             writeln!(out, "\n{title}")?;
             entries.iter().try_for_each(|entry| entry.print(out))?;
         }
+        let unread = fileio::ALL.iter().filter(|backend| backend.sends_unread);
+        writeln!(
+            out,
+            "\nOver TLS, {} read files as writev does: bytes are encrypted in memory.",
+            names(unread.map(|backend| backend.name))
+        )?;
         writeln!(out, "\n+ usable here, − not; * is what auto takes")
     }
 }

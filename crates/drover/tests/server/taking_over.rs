@@ -10,11 +10,14 @@ use std::process::Stdio;
 
 use drover_mech::accept;
 use drover_mech::mechanisms;
+use rustls::HandshakeKind;
 use tempfile::TempDir;
 
 use crate::harness::{Client, Server, Site, drover, request};
 use crate::reloading::under_load;
 use crate::signals::own_loopback;
+use crate::tls::connect_as;
+use crate::tls::wire::TestCertificate;
 
 const LARGE: u64 = 64 << 20;
 
@@ -243,4 +246,27 @@ fn a_server_of_another_user_is_not_taken_over_from() {
     assert!(told.contains("Permission denied"), "{told}");
     first.terminate();
     ends_well(&mut first);
+}
+
+/// Tickets are sealed by keys that follow from the private key.
+#[test]
+fn a_server_that_takes_over_resumes_the_sessions_of_the_one_before() {
+    let own = TestCertificate::of(&["localhost"]);
+    let config = own.client();
+    let flags = own.flags();
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut succession = Succession::new();
+    let mut before = succession.next(&flags);
+    let is_resumed = |server: &Server| {
+        let mut client = connect_as(server, &config, "localhost");
+        client.get("/a").is(200);
+        client.wire().tls().unwrap().handshake_kind() == Some(HandshakeKind::Resumed)
+    };
+    assert!(!is_resumed(&before));
+    let mut open = connect_as(&before, &config, "localhost");
+    open.get("/a").is(200);
+    let after = succession.next(&flags);
+    assert!(is_resumed(&after));
+    open.get_until_it_closes("/a");
+    assert!(before.exit_status().success());
 }

@@ -160,6 +160,8 @@ pub struct ListenerHandle {
     queue: Option<Arc<AcceptQueue>>,
     /// The number of the worker, from 0. Only `handoff` reads this number.
     worker: usize,
+    /// The number of the address that connections come in at.
+    address: u16,
 }
 
 /// How a worker gets new connections, made from its [`ListenerHandle`].
@@ -190,7 +192,20 @@ impl ListenerHandle {
     /// in the order of that method. A wrong number of descriptors is an error when the worker enters.
     #[must_use]
     pub fn of(strategy: &'static Strategy, descriptors: Vec<OwnedFd>) -> ListenerHandle {
-        ListenerHandle { strategy, descriptors, queue: None, worker: 0 }
+        ListenerHandle { strategy, descriptors, queue: None, worker: 0, address: 0 }
+    }
+
+    /// The same handle, of the address with this number: several handles of a worker may be of one address. Its connections are told
+    /// apart by it ([`crate::net::Conn::listener`]).
+    #[must_use]
+    pub fn at(self, address: u16) -> ListenerHandle {
+        ListenerHandle { address, ..self }
+    }
+
+    /// The number of the address, 0 unless [`ListenerHandle::at`] has set it.
+    #[must_use]
+    pub fn address(&self) -> u16 {
+        self.address
     }
 
     /// Repairs the strategy's shared state after the death of a worker process. The supervisor must

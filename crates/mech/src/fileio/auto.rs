@@ -33,6 +33,7 @@ pub(crate) static AUTO: Backend = Backend {
     name: "auto",
     summary: "sendfile(2), or splice(2), for what is in the page cache; threads read the rest",
     past_cache: false,
+    sends_unread: false,
     reads_apart: false,
     calls: &[libc::SYS_sendfile, libc::SYS_splice, libc::SYS_pipe2],
     open: |options, waker| Ok(Box::new(Auto::new(options, waker))),

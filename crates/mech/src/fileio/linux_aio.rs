@@ -28,6 +28,7 @@ pub(crate) static LINUX_AIO: Backend = Backend {
     name: "linux-aio",
     summary: "io_submit(2) with O_DIRECT, past the page cache, then one vectored send",
     past_cache: true,
+    sends_unread: false,
     reads_apart: true,
     calls: &[libc::SYS_io_submit, libc::SYS_io_getevents, libc::SYS_io_destroy],
     open: |options, waker| Ok(Box::new(open(&LINUX_AIO, options, waker)?)),

@@ -15,6 +15,7 @@ pub(crate) static LINUX_AIO_SENDFILE: Backend = Backend {
     name: "linux-aio-sendfile",
     summary: "io_submit(2) with O_DIRECT into a memfd, past the page cache, then sendfile(2) from it",
     past_cache: true,
+    sends_unread: false,
     reads_apart: true,
     calls: &[
         libc::SYS_io_submit,

@@ -25,6 +25,7 @@ pub(crate) static MMAP: Backend = Backend {
     name: "mmap",
     summary: "mmap(2) of 512 KiB at a time, then head and bytes in one vectored send",
     past_cache: false,
+    sends_unread: true,
     reads_apart: false,
     calls: &[],
     open: |options, _| Ok(advise::ahead(options, Mmap { page: rustix::param::page_size() as u64 })),

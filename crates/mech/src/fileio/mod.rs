@@ -239,6 +239,9 @@ pub struct Backend {
     /// Whether the backend bypasses the page cache (`O_DIRECT`). [`FileIoOptions::advise_next`] then has no
     /// effect.
     pub past_cache: bool,
+    /// Whether bytes reach the socket without being read into memory. For what is to be encrypted, the file is read by pread(2) in
+    /// place of that.
+    pub sends_unread: bool,
     /// Whether the backend reads on other threads or in the kernel. [`FileIoOptions::cached_at_once`] then
     /// says whether it also does so for bytes in the page cache.
     pub reads_apart: bool,

@@ -25,6 +25,7 @@ pub(crate) static POSIX_AIO: Backend = Backend {
     name: "posix-aio",
     summary: "aio_read(3), which the C library does with threads, then one vectored send",
     past_cache: false,
+    sends_unread: false,
     reads_apart: true,
     // The C library starts its threads with the scheduling of the caller.
     calls: &[libc::SYS_sched_getparam, libc::SYS_sched_getscheduler],

@@ -18,6 +18,7 @@ pub(crate) static SENDFILE: Backend = Backend {
     name: "sendfile",
     summary: "sendfile(2), the head before it with MSG_MORE",
     past_cache: false,
+    sends_unread: true,
     reads_apart: false,
     calls: &[libc::SYS_sendfile],
     open: |options, _| Ok(advise::ahead(options, Sendfile)),

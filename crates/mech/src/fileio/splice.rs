@@ -23,6 +23,7 @@ pub(crate) static SPLICE: Backend = Backend {
     name: "splice",
     summary: "splice(2) through a pipe, the head before it with MSG_MORE",
     past_cache: false,
+    sends_unread: true,
     reads_apart: false,
     calls: &[libc::SYS_splice, libc::SYS_pipe2],
     open: |options, _| Ok(advise::ahead(options, Splice::default())),

@@ -19,6 +19,7 @@ pub(crate) static THREADS: Backend = Backend {
     name: "threads",
     summary: "pread(2) by a pool of threads, then head and bytes in one vectored send",
     past_cache: false,
+    sends_unread: false,
     reads_apart: true,
     calls: &[],
     open: |options, waker| Ok(Box::new(open(options, waker)?)),

@@ -26,6 +26,7 @@ pub(crate) static URING: Backend = Backend {
     name: "uring",
     summary: "reads by io_uring, then head and bytes in one vectored send",
     past_cache: false,
+    sends_unread: false,
     reads_apart: true,
     calls: &[libc::SYS_io_uring_enter],
     open: |options, waker| Ok(Box::new(open(options, waker)?)),

@@ -16,6 +16,7 @@ pub(crate) static WRITEV: Backend = Backend {
     name: "writev",
     summary: "pread(2) into memory, then head and bytes in one vectored send",
     past_cache: false,
+    sends_unread: false,
     reads_apart: false,
     calls: &[],
     open: |options, _| {

@@ -464,8 +464,8 @@ impl<'n> Conn<'n> {
         self.with(|inner, _| inner.driver.take_file_times(self.key))
     }
 
-    /// The number of the listener that has accepted the connection, in the order in which they have entered the worker;
-    /// `None`: none has.
+    /// The number of the address that the connection came in at ([`crate::accept::ListenerHandle::at`]); `None`: no listener has accepted
+    /// it.
     #[must_use]
     pub fn listener(&self) -> Option<u16> {
         self.with(|inner, index| inner.slots[index].listener)

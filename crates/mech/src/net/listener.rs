@@ -147,12 +147,11 @@ impl<'n> Listener<'n> {
     /// Errors of registering with the mechanism; `Unsupported` if the strategy does not go with the
     /// mechanism.
     pub fn enter(net: &'n Net, handle: ListenerHandle) -> io::Result<Listener<'n>> {
-        let conn = net.task();
+        let (conn, listener) = (net.task(), handle.address());
         // `conn` gives the slot back if one of the following calls fails.
         let entered = ConnectionSource::enter(&conn, handle);
         let (source, defers) =
             entered.inspect_err(|_| conn.with(|inner, slot| inner.release(slot)))?;
-        let listener = conn.with(|inner, _| inner.listeners.enter());
         let origin = match defers {
             true => SocketOrigin::AcceptedWithData { listener },
             false => SocketOrigin::Accepted { listener },

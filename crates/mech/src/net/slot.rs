@@ -56,7 +56,7 @@ pub(crate) struct Slot {
     /// What the mechanism has been asked to report.
     pub(crate) armed: Interest,
     pub(crate) flags: Flags,
-    /// The number of the listener that has accepted its connection, if one has.
+    /// The number of the address of the listener that has accepted its connection, if one has.
     pub(crate) listener: Option<u16>,
     /// What lies between the wire and the coroutine's buffers; mostly nothing.
     pub(crate) layer: Option<Box<Layered>>,

@@ -77,19 +77,11 @@ impl Waits {
 /// The listeners of a worker.
 #[derive(Default)]
 pub(super) struct Listeners {
-    /// How many have entered.
-    entered: u16,
     /// Those that wait until a connection ends, by slot.
     paused: Vec<u32>,
 }
 
 impl Listeners {
-    /// The number of a listener that enters, from 0.
-    pub(super) fn enter(&mut self) -> u16 {
-        self.entered += 1;
-        self.entered - 1
-    }
-
     /// Pauses the listener of a slot until a connection ends.
     pub(super) fn pause(&mut self, index: u32) {
         self.paused.push(index);

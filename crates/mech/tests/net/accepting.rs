@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
+use drover_mech::accept::ListenerHandle;
 use drover_mech::net::{AcceptBatch, Executor, Listener, Net, NetOptions};
 use drover_sys::socket::{ListenOptions, listen};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -109,7 +110,7 @@ fn a_connection_whose_wake_up_somebody_else_got_is_accepted() {
 
 /// Whoever has several addresses may treat their connections differently: a port that speaks TLS, another one of proxies.
 #[test]
-fn a_connection_knows_which_listener_has_accepted_it() {
+fn a_connection_knows_the_number_of_the_address_that_it_came_in_at() {
     on_every_mechanism(|mechanism| {
         let sockets = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let addresses = sockets.each_ref().map(|socket| socket.local_addr().unwrap());
@@ -117,9 +118,10 @@ fn a_connection_knows_which_listener_has_accepted_it() {
         let thread = thread::spawn(move || {
             let net = Net::open(&NetOptions::new(mechanism)).unwrap();
             let mut executor = Executor::new(&net, PATIENCE);
-            for socket in sockets {
+            for (number, socket) in (0..).zip(sockets) {
                 socket.set_nonblocking(true).unwrap();
-                let listener = Listener::open(&net, socket.into()).unwrap();
+                let handle = ListenerHandle::from(OwnedFd::from(socket)).at(number);
+                let listener = Listener::enter(&net, handle).unwrap();
                 executor.listen(listener, |listener| async move {
                     listener.run(AcceptBatch::All, |_| false).await.unwrap();
                 });

@@ -55,10 +55,12 @@ pub(crate) fn bind(
             by_cpu: config.by_cpu,
             policy: config.wake,
         })?;
+        let place = bound.addresses.len() as u16;
         bound.addresses.push(made.address.clone());
         bound.tls.push(&made.address, config.speaks_tls(&made.address, is_tls));
         for (number, handle) in made.handles.into_iter().enumerate() {
-            bound.handles[number % workers].push(handle);
+            // A worker may get several of one address: sockets that were passed are as many as they are.
+            bound.handles[number % workers].push(handle.at(place));
         }
         bound.sockets.extend(made.sockets);
         bound.acceptors.extend(made.acceptors);

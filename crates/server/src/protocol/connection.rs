@@ -178,6 +178,14 @@ impl<'w> ServedConnection<'w> {
         })
     }
 
+    /// Sends the rest of what is said at the end of a connection, for which there is little time.
+    pub(super) fn flush_soon(&self) -> impl Future<Output = io::Result<()>> {
+        self.conn.set_deadline(Some(LINGER));
+        self.conn.flush_with(None, |_, count| {
+            self.service.counters.add(Counter::BytesSent, count);
+        })
+    }
+
     /// Records how the sending of the output has ended, and with it so many responses, if it is sent.
     #[inline]
     pub(super) fn ended(&self, sent: io::Result<()>, responses: u32) -> io::Result<()> {
@@ -252,7 +260,7 @@ impl<'w> ServedConnection<'w> {
             if conn.has_layer() {
                 conn.close_layer();
                 // In a box, so that connections without a layer are smaller.
-                Box::pin(self.flush()).await?;
+                Box::pin(self.flush_soon()).await?;
             }
             conn.shutdown()?;
             loop {

@@ -2,10 +2,12 @@
 
 use std::io;
 
-use drover_mech::net::Conn;
-use drover_tls::server::{HandshakeEnd, HandshakeFailure, ServerLayers, is_client_hello};
+use drover_mech::net::{Conn, Layer};
+use drover_tls::server::{
+    HandshakeEnd, HandshakeFailure, ServerLayer, ServerLayers, is_client_hello,
+};
 
-use super::connection::{LINGER, ServedConnection};
+use super::connection::ServedConnection;
 use crate::config::Config;
 use crate::status::statistics::{Counter, WorkerCounters};
 use crate::tls::TlsListeners;
@@ -85,11 +87,14 @@ pub(super) async fn begin(connection: &ServedConnection<'_>, tls: &WorkerTls) ->
         io::ErrorKind::TimedOut => tls.layers.failed(HandshakeFailure::TimedOut),
         // The layer has told the reason; the alert for the client may not have left yet.
         io::ErrorKind::InvalidData => {
-            conn.set_deadline(Some(LINGER));
-            connection.flush().await?;
+            connection.flush_soon().await?;
             conn.remove_layer();
             connection.linger().await?;
         }
+        // A message that is longer than what is kept of one.
+        io::ErrorKind::StorageFull => tls.layers.failed(HandshakeFailure::Malformed),
+        // It may have come to its end just before, and was counted.
+        _ if conn.with_layer(|layer: &ServerLayer| layer.is_open()) == Some(true) => {}
         _ => tls.layers.failed(HandshakeFailure::Ended),
     }
     Err(error)
@@ -99,8 +104,7 @@ pub(super) async fn begin(connection: &ServedConnection<'_>, tls: &WorkerTls) ->
 async fn refuse_plain(connection: &ServedConnection<'_>) -> io::Result<()> {
     let conn = &connection.conn;
     conn.io(|io| (io.input.len(), io.output.extend_from_slice(PLAIN_AT_TLS)));
-    conn.set_deadline(Some(LINGER));
-    connection.flush().await?;
+    connection.flush_soon().await?;
     connection.service.counters.response(drover_http1::Status::BadRequest);
     connection.linger().await
 }
@@ -108,9 +112,8 @@ async fn refuse_plain(connection: &ServedConnection<'_>) -> io::Result<()> {
 /// Tells the client that nothing more comes, as far as its socket takes that soon.
 pub(super) async fn close(connection: &ServedConnection<'_>) {
     connection.conn.close_layer();
-    connection.conn.set_deadline(Some(LINGER));
     // Whoever has gone already misses nothing.
-    let _gone = connection.flush().await;
+    let _gone = connection.flush_soon().await;
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl SiteState<'_> {
         exchange: &mut Exchange,
     ) -> Answered {
         let is_served = self.sites.of(request).is_some();
-        match request.host.filter(|_| is_served) {
+        match request.host.filter(|host| is_served && !host.is_empty()) {
             Some(host) => exchange.move_to_https(host, port, request.path),
             None => exchange.refuse(UNKNOWN_HOST),
         }

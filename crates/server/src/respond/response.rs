@@ -60,7 +60,9 @@ impl Exchange {
         if port != 443 {
             location.extend_from_slice(format!(":{port}").as_bytes());
         }
-        location.extend_from_slice(path);
+        // Of other methods than GET and HEAD it is what the client has written, which would be part of the host.
+        let is_path = path.starts_with(b"/") || path.starts_with(b"?");
+        location.extend_from_slice(if is_path { path } else { b"/" });
         self.move_to(Status::PermanentRedirect, &location);
     }
 

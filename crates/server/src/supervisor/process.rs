@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -78,7 +79,7 @@ impl Inherited {
 }
 
 /// What a worker process inherits.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Inheritance {
     /// The number of the first worker.
     pub(super) first: usize,
@@ -108,15 +109,29 @@ pub struct Inheritance {
 pub(super) enum InheritedListeners {
     /// The workers are threads: the sockets that they share.
     Sockets(Vec<RawFd>),
-    /// There is one worker: the descriptors of its listener handles, a list for each address.
-    Handles(Vec<Vec<RawFd>>),
+    /// There is one worker: its listener handles, each the number of its address and its descriptors.
+    Handles(Vec<(u16, Vec<RawFd>)>),
 }
 
 /// What a supervisor has opened and read for a configuration; nothing in the supervisor itself.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct OpenedFiles {
     roots: BTreeMap<PathBuf, OwnedFd>,
     texts: BTreeMap<PathBuf, String>,
+}
+
+/// The texts are passwords' hashes and keys.
+impl fmt::Debug for OpenedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenedFiles").field("roots", &self.roots).finish_non_exhaustive()
+    }
+}
+
+/// The texts are passwords' hashes and keys.
+impl fmt::Debug for Inheritance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inheritance").field("first", &self.first).finish_non_exhaustive()
+    }
 }
 
 impl OpenedFiles {
@@ -191,10 +206,10 @@ impl Inheritance {
                 bind(&config.on(sockets), Among::Threads, &[])?.handles
             }
             InheritedListeners::Handles(lists) => {
-                let handle = |numbers: &Vec<RawFd>| -> io::Result<ListenerHandle> {
+                let handle = |(address, numbers): &(u16, Vec<RawFd>)| -> io::Result<_> {
                     let descriptors = numbers.iter().map(|&number| process::inherited(number));
                     let descriptors = descriptors.collect::<io::Result<_>>()?;
-                    Ok(ListenerHandle::of(config.accept, descriptors))
+                    Ok(ListenerHandle::of(config.accept, descriptors).at(*address))
                 };
                 vec![lists.iter().map(handle).collect::<io::Result<_>>()?]
             }

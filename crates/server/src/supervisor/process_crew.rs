@@ -63,7 +63,8 @@ impl CrewListeners {
             CrewListeners::Handles(all) => {
                 let handles = all.get(place).map_or(&[][..], Vec::as_slice);
                 let numbers = |handle: &ListenerHandle| {
-                    handle.descriptors().map(|descriptor| descriptor.as_raw_fd()).collect()
+                    let numbers = handle.descriptors().map(|descriptor| descriptor.as_raw_fd());
+                    (handle.address(), numbers.collect())
                 };
                 let descriptors = handles.iter().flat_map(ListenerHandle::descriptors).collect();
                 (InheritedListeners::Handles(handles.iter().map(numbers).collect()), descriptors)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
+use super::ServerTlsOptions;
 use crate::certificate::Certificate;
 
 /// Certificates by the names in them. A name that several have belongs to the first.
@@ -20,8 +21,10 @@ pub(super) struct CertificatesByName {
 }
 
 impl CertificatesByName {
-    /// `strict`: clients that name no host that is known get nothing.
-    pub(super) fn new(certificates: &[Arc<Certificate>], strict: bool) -> CertificatesByName {
+    pub(super) fn new(
+        certificates: &[Arc<Certificate>],
+        options: &ServerTlsOptions,
+    ) -> CertificatesByName {
         let (mut exact, mut wildcards) = (HashMap::new(), HashMap::new());
         for certificate in certificates {
             for name in certificate.names() {
@@ -32,7 +35,8 @@ impl CertificatesByName {
                 };
             }
         }
-        let other = certificates.first().filter(|_| !strict);
+        let other = certificates.get(options.shown_to_others);
+        let other = other.filter(|_| !options.strict_names);
         let other = other.map(|certificate| Arc::clone(certificate.key()));
         CertificatesByName { exact, wildcards, other }
     }
@@ -68,7 +72,7 @@ mod tests {
             let found = names.find(host)?;
             all.iter().position(|it| Arc::ptr_eq(it.key(), found))
         };
-        let lenient = CertificatesByName::new(&all, false);
+        let lenient = CertificatesByName::new(&all, &ServerTlsOptions::default());
         for (host, expected) in [
             ("a.example", 0),
             ("x.b.example", 0),
@@ -80,7 +84,10 @@ mod tests {
             assert_eq!(number(&lenient, Some(host)), Some(expected), "{host}");
         }
         assert_eq!(number(&lenient, None), Some(0));
-        let strict = CertificatesByName::new(&all, true);
+        let options = ServerTlsOptions { shown_to_others: 1, ..ServerTlsOptions::default() };
+        assert_eq!(number(&CertificatesByName::new(&all, &options), None), Some(1));
+        let options = ServerTlsOptions { strict_names: true, ..ServerTlsOptions::default() };
+        let strict = CertificatesByName::new(&all, &options);
         assert_eq!(number(&strict, Some("c.b.example")), Some(1));
         // A wildcard stands for one label.
         assert_eq!(number(&strict, Some("x.c.b.example")), None);

@@ -89,6 +89,8 @@ pub struct ServerTlsOptions {
     pub client_authorities: Option<ClientAuthorities>,
     /// Whether a client that names no host, or one that no certificate is for, is refused. Otherwise it gets the first certificate.
     pub strict_names: bool,
+    /// The number of the certificate for clients that name no host, or none that there is a certificate for.
+    pub shown_to_others: usize,
     /// The protocols that are offered (ALPN), best first.
     pub protocols: Vec<&'static str>,
 }
@@ -125,14 +127,18 @@ impl ServerTls {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let by_name = CertificatesByName::new(certificates, options.strict_names);
+        let by_name = CertificatesByName::new(certificates, options);
         let mut usual = builder.with_cert_resolver(Arc::new(by_name));
         usual.ignore_client_order = true;
         usual.alpn_protocols = options.protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
         // Tickets alone: a cache would be a lock that workers share, and lost with the process.
         usual.session_storage = Arc::new(NoServerSessionStorage {});
-        usual.ticketer = Arc::new(TicketKeys::new(certificates, options)?);
-        usual.send_tls13_tickets = 1;
+        // A session that is resumed shows no certificate: who must show one shows it each time.
+        let resumes = options.client_authorities.is_none();
+        usual.send_tls13_tickets = usize::from(resumes);
+        if resumes {
+            usual.ticketer = Arc::new(TicketKeys::new(certificates));
+        }
         let mut as_client_prefers = usual.clone();
         as_client_prefers.ignore_client_order = false;
         Ok(ServerTls { usual: Arc::new(usual), as_client_prefers: Arc::new(as_client_prefers) })

@@ -2,8 +2,8 @@
 //!
 //! A ticket is what the server would have to remember, sealed by a key that only servers have. The key of a time of six hours
 //! is derived from a secret and the number of that time, so that workers, processes and the servers of other machines make and take
-//! the same tickets without talking to each other. The secret is derived from the private keys of the certificates. Who has one of
-//! those can open tickets, but no recorded sessions: TLS 1.3 agrees on new keys in a resumed session as well.
+//! the same tickets without talking to each other. The secret is derived from all private keys of the server. Who has those can
+//! open tickets, but no recorded sessions: TLS 1.3 agrees on new keys in a resumed session as well.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use aws_lc_rs::rand;
 use rustls::server::ProducesTickets;
 use std::sync::Arc;
 
-use super::{ServerTls, ServerTlsOptions};
+use super::ServerTls;
 use crate::certificate::Certificate;
 
 /// How long the key of a ticket is the one that makes new ones, in seconds. It opens tickets for one more period.
@@ -44,22 +44,12 @@ impl fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    /// The keys of servers with these certificates' private keys. A server with other authorities for clients has other keys: a ticket
-    /// says that a client was let in.
-    pub(super) fn new(
-        certificates: &[Arc<Certificate>],
-        options: &ServerTlsOptions,
-    ) -> anyhow::Result<TicketKeys> {
-        let mut all = Vec::new();
-        for certificate in certificates {
-            all.extend_from_slice(certificate.key_text().as_bytes());
-            all.push(0);
-        }
-        if let Some(authorities) = &options.client_authorities {
-            all.extend_from_slice(authorities.text.as_bytes());
-        }
-        let secret = Salt::new(HKDF_SHA256, b"drover session tickets").extract(&all);
-        Ok(TicketKeys { secret, now: ServerTls::seconds })
+    /// The keys of servers with the private keys of these certificates.
+    pub(super) fn new(certificates: &[Arc<Certificate>]) -> TicketKeys {
+        let mut all: Vec<&str> = certificates.iter().map(|it| it.key_text().trim()).collect();
+        all.sort_unstable();
+        let secret = Salt::new(HKDF_SHA256, b"drover session tickets");
+        TicketKeys { secret: secret.extract(all.join("\0").as_bytes()), now: ServerTls::seconds }
     }
 
     fn period(&self) -> u64 {
@@ -139,8 +129,7 @@ mod tests {
     }
 
     fn keys(certificate: &Arc<Certificate>) -> TicketKeys {
-        let keys = TicketKeys::new(&[Arc::clone(certificate)], &ServerTlsOptions::default());
-        TicketKeys { now: || NOW.get(), ..keys.unwrap() }
+        TicketKeys { now: || NOW.get(), ..TicketKeys::new(&[Arc::clone(certificate)]) }
     }
 
     const SESSION: &[u8] = &[0, 3, 4, 7, 7, 7];

@@ -1,6 +1,7 @@
 //! `drover serve --check`: prints what is wrong, or what would be served and where each setting comes from.
 
 use std::io::Write;
+use std::time::SystemTime;
 
 use drover_mech::mechanisms::Features;
 
@@ -28,6 +29,12 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let found =
         format!("no fault found; would serve {served} on {urls}: {described}; sandbox: {sandbox}");
     writeln!(out, "# {}", printable(&found))?;
+    for certificate in config.tls.iter().flat_map(|tls| tls.certificates()) {
+        if let Some(problem) = certificate.problem(SystemTime::now()) {
+            let name = certificate.files().certificate.display().to_string();
+            writeln!(out, "# warning: --tls-cert {}: {problem}", printable(&name))?;
+        }
+    }
     writeln!(out, "\n# Who has set what, as a file for --config:")?;
     Ok(write!(out, "{}", config::table(flags, &notes))?)
 }

@@ -108,6 +108,35 @@ fn a_reload_shows_other_certificates_and_refuses_broken_ones() {
     drop(old_key);
 }
 
+/// Workers get several sockets of one address when there are fewer of them than before.
+#[test]
+fn an_address_speaks_tls_whatever_number_of_workers_a_reload_brings() {
+    let site = site();
+    let own_certificate = TestCertificate::of(&["localhost", "127.0.0.1"]);
+    let files = &own_certificate.files;
+    let (cert, key) = (files.certificate.display(), files.key.display());
+    let config = own_certificate.client();
+    for processes in [false, true] {
+        let settings = format!(
+            "tls-cert = '{cert}'\ntls-key = '{key}'\nworkers = 4\naccept = 'reuseport'\nprocesses = {processes}\n"
+        );
+        let mut configured = Configured::start(&site, &[], &settings);
+        for change in [["workers = 4", "workers = 2"], ["'reuseport'", "'shared'"]] {
+            let told = configured.reload(|text| text.replace(change[0], change[1]));
+            assert!(told.contains("reloaded: "), "{told}");
+            for _ in 0..20 {
+                connect_as(&configured.server, &config, "localhost").get("/a").is(200);
+                let mut plain = std::net::TcpStream::connect(configured.server.address()).unwrap();
+                std::io::Write::write_all(&mut plain, b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+                    .unwrap();
+                let mut text = String::new();
+                std::io::Read::read_to_string(&mut plain, &mut text).unwrap();
+                assert!(text.contains("this port speaks HTTPS"), "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn faults_are_told_with_the_remedy() {
     let site = site();
@@ -142,8 +171,14 @@ fn faults_are_told_with_the_remedy() {
                 "1w",
                 "--listen",
                 "127.0.0.1:0,plain",
+                "--listen",
+                "127.0.0.1:0",
             ],
             "--https-redirect",
+        ),
+        (
+            vec!["--tls-cert", &cert, "--tls-key", &key, "--listen", "127.0.0.1:0,plain"],
+            "no address speaks HTTPS",
         ),
         (
             vec!["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &path(&empty)],

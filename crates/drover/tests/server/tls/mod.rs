@@ -40,7 +40,7 @@ fn serve_with(site: &Site, certificates: &[&TestCertificate], flags: &[&str]) ->
 }
 
 /// A client that trusts what `config` says, of a server that is to be `host`.
-fn connect_as(server: &Server, config: &Arc<ClientConfig>, host: &str) -> Client {
+pub(crate) fn connect_as(server: &Server, config: &Arc<ClientConfig>, host: &str) -> Client {
     let tcp = TcpStream::connect(server.address()).unwrap();
     tcp.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
     Client::over_tls(Wire::over_tls(tcp, config, host))

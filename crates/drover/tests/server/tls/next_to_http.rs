@@ -78,6 +78,19 @@ fn both_are_served_side_by_side_unless_clients_are_redirected() {
         assert_eq!(response.field("Location"), Some(&*location));
         assert_eq!(response.field("Strict-Transport-Security"), None);
     }
+    // The target of another method is what the client has written: no part of a host is made of it.
+    for target in [".evil.example/", "@evil.example/", "*"] {
+        let mut client = Client::connect(*plain);
+        client.send(format!("OPTIONS {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        let response = client.response();
+        let location = format!("https://localhost:{}/", tls.port());
+        let is_safe = response.status == 400 || response.field("Location") == Some(&*location);
+        assert!(is_safe, "{:?}", response.lines);
+    }
+    let mut client = Client::connect(*plain);
+    client.send("GET / HTTP/1.1\r\nHost:\r\n\r\n");
+    let status = client.response().status;
+    assert!([400, 421].contains(&status), "{status}");
     let response = Client::connect(*tls).get("/a%20b/c").is(200);
     assert_eq!(response.field("Strict-Transport-Security"), Some("max-age=604800"));
     let server = both(&site, &["--https-redirect", "--https-port", "443"]);

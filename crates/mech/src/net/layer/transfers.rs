@@ -156,7 +156,6 @@ impl Inner {
             return Poll::Pending;
         }
         let polled = self.driver.poll_flush(key, &mut self.slots[key.slot], &mut wire);
-        let may_grow = self.pool.outputs_lent() <= GROWING_AT_MOST;
         let slot = &mut self.slots[key.slot];
         match polled {
             Poll::Ready(Ok(count)) => {
@@ -165,7 +164,7 @@ impl Inner {
                 }
                 match &mut slot.layer {
                     Some(layered) if wire.is_empty() && count as usize >= layered.piece => {
-                        layered.piece = if may_grow { PIECES.1 } else { PIECES.0 };
+                        layered.piece = PIECES.1;
                     }
                     _ => {}
                 }
@@ -199,8 +198,12 @@ impl Inner {
         let slot = &mut slots[key.slot];
         // The layer is taken out, so that the driver can have the slot.
         let Some(mut layered) = slot.layer.take() else { return Ok(Piece::Nothing) };
+        // Many who have something to send at once have small pieces, whatever they took before.
+        let is_crowded = pool.outputs_lent() > GROWING_AT_MOST;
+        let most = if is_crowded { PIECES.0 } else { layered.piece };
+        let most = with_plain.then_some(most);
         let mut piece =
-            Self::seal_piece(&mut layered, &mut **driver, (key, slot), with_plain, (sealing, wire));
+            Self::seal_piece(&mut layered, &mut **driver, (key, slot), most, (sealing, wire));
         if let Some(done) = layered.plain.take_if(|plain| plain.is_empty()) {
             pool.give_output(done);
         }
@@ -217,16 +220,14 @@ impl Inner {
         layered: &mut Layered,
         driver: &mut dyn Driver,
         (key, slot): (Key, &mut Slot),
-        with_plain: bool,
+        most: Option<usize>,
         (sealing, wire): (&mut Vec<u8>, &mut Vec<u8>),
     ) -> io::Result<Piece> {
         make_room(wire, layered.answer.len())?;
         // Its memory is given back: of a handshake it is more than all else that an idle connection has.
         wire.extend_from_slice(&mem::take(&mut layered.answer));
         let told = if wire.is_empty() { Piece::Nothing } else { Piece::Sealed };
-        if !with_plain {
-            return Ok(told);
-        }
+        let Some(most) = most else { return Ok(told) };
         if layered.plain.is_none() {
             layered.plain = slot.output.take();
         }
@@ -241,7 +242,6 @@ impl Inner {
                 told => Ok(told),
             };
         }
-        let most = layered.piece;
         // Head and body share records: they are copied together once.
         sealing.clear();
         let head = &plain.head_left()[..plain.head_left().len().min(most)];

@@ -77,8 +77,9 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
                     connection.skip(len.into()).await?;
                     continue;
                 }
-                AfterResponse::Close => return Ok(()),
-                AfterResponse::Linger => return connection.linger().await,
+                AfterResponse::Close if !connection.conn.has_layer() => return Ok(()),
+                // The peer of a layer may say that it ends, and bytes that nobody reads have the kernel drop the response.
+                AfterResponse::Close | AfterResponse::Linger => return connection.linger().await,
             }
             begun = await_input(connection, input > 0, begun);
             match connection.conn.fill_idle().await {
@@ -129,8 +130,8 @@ async fn send_parts(
             connection.skip(len.into()).await?;
             return Ok(true);
         }
-        AfterResponse::Close => {}
-        AfterResponse::Linger => connection.linger().await?,
+        AfterResponse::Close if !connection.conn.has_layer() => {}
+        AfterResponse::Close | AfterResponse::Linger => connection.linger().await?,
     }
     Ok(false)
 }

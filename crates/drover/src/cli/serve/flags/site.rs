@@ -11,7 +11,9 @@ use drover_server::{
 };
 
 use super::response::{ResponseFlags, SERVING};
-use super::tls::HTTPS;
+
+/// The group of flags for HTTPS in the help.
+pub(in crate::cli::serve) const HTTPS: &str = "HTTPS";
 
 /// The flags that always have a value.
 pub(in crate::cli::serve) const WITH_DEFAULT: [&str; 2] = ["etag", "symlinks"];

@@ -15,10 +15,9 @@ use drover_usage::{UsageError, duration};
 use tracing::info;
 
 use super::Args;
+use super::site::{HTTPS, SiteFlags};
+use crate::cli::serve::hosts::HostFlag;
 use crate::cli::serve::roots;
-
-/// The group of these flags in the help.
-pub(in crate::cli::serve) const HTTPS: &str = "HTTPS";
 
 /// What HTTPS is spoken with.
 #[derive(Clone, Debug, clap::Args)]
@@ -96,10 +95,13 @@ pub(in crate::cli::serve) fn settings(
     opened: &OpenedFiles,
 ) -> anyhow::Result<Option<Arc<TlsSettings>>> {
     let flags = &args.tls;
-    let mut files = certificate_files(args)?;
+    // A host's own certificate comes before one for all hosts that names it too.
+    let (of_hosts, mut of_all) = certificate_files(args)?;
     if flags.tls.is_some() {
-        files.insert(0, local_certificate(args, opened)?);
+        of_all.insert(0, local_certificate(args, opened)?);
     }
+    let shown_to_others = if of_all.is_empty() { 0 } else { of_hosts.len() };
+    let files: Vec<CertificateFiles> = of_hosts.into_iter().chain(of_all).collect();
     if files.is_empty() {
         return none(args).map(|()| None);
     }
@@ -122,6 +124,7 @@ pub(in crate::cli::serve) fn settings(
         },
         client_authorities,
         strict_names: flags.tls_strict_sni,
+        shown_to_others,
         protocols: vec!["http/1.1"],
     };
     Ok(Some(Arc::new(TlsSettings::new(certificates, options)?)))
@@ -153,6 +156,11 @@ fn check_plain(args: &Args) -> anyhow::Result<()> {
         !listen.is_tls.unwrap_or(!is_http)
     };
     let has_plain = args.listen.iter().any(is_plain);
+    if args.listen.iter().all(is_plain) {
+        bail!(UsageError::new(
+            "there is a certificate, and no address speaks HTTPS: add --listen :443, or ',tls' behind an address"
+        ));
+    }
     if has_plain && args.tls.hsts.is_some() && !args.tls.https_redirect {
         bail!(UsageError::new(
             "--hsts with an address that serves plain HTTP: add --https-redirect, so that everything else is HTTPS"
@@ -161,27 +169,36 @@ fn check_plain(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The files of `--tls-cert` and `--tls-key`: those for all hosts first, then those of single hosts.
-fn certificate_files(args: &Args) -> anyhow::Result<Vec<CertificateFiles>> {
-    let hosts: Vec<_> = args.host.iter().map(|host| host.flags(&args.site)).collect();
-    let mut all: Vec<CertificateFiles> = Vec::new();
-    for flags in std::iter::once(&args.site).chain(&hosts) {
-        if flags.tls_cert.len() != flags.tls_key.len() {
-            bail!(UsageError::new(format!(
-                "each --tls-cert needs its --tls-key, in the same order: there are {} and {}",
-                flags.tls_cert.len(),
-                flags.tls_key.len()
-            )));
-        }
-        for (certificate, key) in flags.tls_cert.iter().zip(&flags.tls_key) {
-            let files = CertificateFiles { certificate: certificate.clone(), key: key.clone() };
-            // A host has those of all too, unless it has its own.
-            if !all.contains(&files) {
-                all.push(files);
-            }
-        }
+/// The files of `--tls-cert` and `--tls-key`: those of single hosts, and those for all hosts.
+fn certificate_files(
+    args: &Args,
+) -> anyhow::Result<(Vec<CertificateFiles>, Vec<CertificateFiles>)> {
+    let of_all = pairs(&args.site)?;
+    let mut of_hosts = Vec::new();
+    for host in &args.host {
+        // A host has those of all too, unless it has its own.
+        let own = pairs(&host.flags(&args.site))?.into_iter();
+        of_hosts.extend(own.filter(|files| !of_all.contains(files)));
     }
-    Ok(all)
+    of_hosts.dedup();
+    Ok((of_hosts, of_all))
+}
+
+/// The certificates of a site, each with its key.
+fn pairs(flags: &SiteFlags) -> anyhow::Result<Vec<CertificateFiles>> {
+    if flags.tls_cert.len() != flags.tls_key.len() {
+        bail!(UsageError::new(format!(
+            "each --tls-cert needs its --tls-key, in the same order: there are {} and {}",
+            flags.tls_cert.len(),
+            flags.tls_key.len()
+        )));
+    }
+    let each = flags.tls_cert.iter().zip(&flags.tls_key);
+    let each = each.map(|(certificate, key)| CertificateFiles {
+        certificate: certificate.clone(),
+        key: key.clone(),
+    });
+    Ok(each.collect())
 }
 
 /// The certificate of this machine. A worker takes what its supervisor has read, and makes none.
@@ -189,6 +206,16 @@ fn local_certificate(args: &Args, opened: &OpenedFiles) -> anyhow::Result<Certif
     let folder = state_folder()?;
     let files = self_signed::files(&folder);
     if opened.text(&files.certificate).is_some() {
+        return Ok(files);
+    }
+    if args.check || args.explain {
+        // Nothing is made. A certificate that is there is looked at.
+        if !files.certificate.exists() {
+            bail!(UsageError::new(format!(
+                "--tls self-signed: there is no certificate yet; 'drover serve' without this flag creates one in {}",
+                folder.display()
+            )));
+        }
         return Ok(files);
     }
     let made = self_signed::certificate(&folder, &own_names(args)).context("--tls self-signed")?;
@@ -231,7 +258,12 @@ fn read_private(
         return Ok(text.to_owned());
     }
     refuse_served(flag, path, roots)?;
-    read_again(path).with_context(|| format!("{flag} {}: cannot be read", path.display()))
+    read_again(path).with_context(|| {
+        format!(
+            "{flag} {}: cannot be read; start as a user who may read it (root may, with --user for the workers)",
+            path.display()
+        )
+    })
 }
 
 /// Where the local CA is kept.
@@ -240,8 +272,11 @@ fn state_folder() -> anyhow::Result<PathBuf> {
         let value = std::env::var_os(name).filter(|value| !value.is_empty());
         value.map(PathBuf::from).filter(|path| path.is_absolute())
     };
-    // systemd gives a service a folder of its own (systemd.exec(5)).
-    let of_service = folder("STATE_DIRECTORY").map(|folder| folder.join("tls"));
+    // systemd gives a service folders of its own, with colons between them (systemd.exec(5)).
+    let of_service = folder("STATE_DIRECTORY").map(|folders| {
+        let first = folders.to_string_lossy().split(':').next().unwrap_or_default().to_owned();
+        PathBuf::from(first).join("tls")
+    });
     let of_user = || {
         let state = folder("XDG_STATE_HOME");
         let state = state.or_else(|| Some(folder("HOME")?.join(".local/state")));
@@ -260,7 +295,8 @@ fn own_names(args: &Args) -> Vec<String> {
             names.push(name);
         }
     };
-    for host in &args.host {
+    let is_without = |host: &&HostFlag| host.flags(&args.site).tls_cert == args.site.tls_cert;
+    for host in args.host.iter().filter(is_without) {
         host.names.iter().for_each(|name| add(name.to_string().to_ascii_lowercase()));
     }
     for listen in &args.listen {

@@ -73,6 +73,7 @@ static ONE_BY_ONE: Backend = Backend {
     name: "one by one",
     summary: "",
     past_cache: false,
+    sends_unread: false,
     reads_apart: true,
     calls: &[],
     open: |_, _| Err(io::ErrorKind::Unsupported.into()),
