@@ -77,6 +77,27 @@ fn servers_are_measured_side_by_side_and_missing_ones_are_told() {
 }
 
 #[test]
+fn servers_are_compared_over_tls() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let drover = env!("CARGO_BIN_EXE_drover");
+    let serve = format!("'{drover}' serve {{root}} -p 127.0.0.1:{{port}} --tls-cert {{cert}}");
+    let own = format!("own={serve} --tls-key {{key}}");
+    let mut arguments = vec!["versus", "--tls", "drover", &own];
+    let more = "--window 60ms --repeats 1 --idle 10 --connections 2 --file-bytes 1K --pool-mb 1 \
+                --rates 50 --seed 3 --out runs";
+    arguments.extend(more.split_whitespace());
+    let text = printed(&lab(folder.path(), &arguments));
+    for server in ["drover", "own"] {
+        has_value(&table(&text, "At saturation: files of 1024 B, 2 connections"), server);
+        has_value(&table(&text, "Memory per idle connection: 10 of them"), server);
+    }
+    let output = lab(folder.path(), &["versus", "--tls", &serve.replacen('\'', "own='", 1)]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("{cert} and {key}"), "{told}");
+}
+
+#[test]
 fn rates_follow_from_a_first_look() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let arguments = "versus drover --window 60ms --repeats 1 --idle 0 --connections 2 --out runs";

@@ -51,21 +51,21 @@ impl Use {
 }
 
 /// Metrics of percentiles and extremes. They need many events.
-const NEED_MANY_EVENTS: [&str; 8] = [
+const NEED_MANY_EVENTS: [&str; 9] = [
     "latency-p90",
     "latency-p99",
     "latency-p99.9",
     "latency-max",
     "first-byte-max",
     "connect-p99",
+    "handshake-p99",
     "longest-read",
     "connect-min",
 ];
 
 fn nature(metric: &str, better: Better) -> Nature {
-    let is_time = ["latency-", "service-", "first-byte-", "connection-", "connect-"]
-        .iter()
-        .any(|prefix| metric.starts_with(prefix));
+    let prefixes = ["latency-", "service-", "first-byte-", "connection-", "connect-", "handshake-"];
+    let is_time = prefixes.iter().any(|prefix| metric.starts_with(prefix));
     let is_rate = [
         "response-rate",
         "throughput",
@@ -152,6 +152,8 @@ mod tests {
         assert_eq!(bound("cpu-percent", Better::Lower), Bound::AtLeast);
         assert_eq!(bound("latency-p99", Better::Lower), Bound::AtMost);
         assert_eq!(bound("cpu-per-response", Better::Lower), Bound::Exact);
+        assert_eq!(bound("handshake-median", Better::Lower), Bound::AtMost);
+        assert_eq!(bound("handshakes-per-cpu", Better::Higher), Bound::Exact);
         assert_eq!(bound("my-rate", Better::Higher), Bound::AtLeast);
         assert_eq!(bound("my-time", Better::Lower), Bound::AtMost);
         let counted = super::bound("my-count", Better::Lower, &limited, Use::Counted);

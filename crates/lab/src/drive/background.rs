@@ -42,7 +42,8 @@ pub fn start(
             command.arg(format!("{address}{}", http.path.as_deref().unwrap_or("/")));
         }
     }
-    command.args(http.flags(|name| level_of(scene.levels)(name)).map_err(Failure::failed)?);
+    let flags = http.flags(scene.tls.is_some(), |name| level_of(scene.levels)(name));
+    command.args(scene.trust()).args(flags.map_err(Failure::failed)?);
     command.args(["--seed", &scene.seed.to_string(), "--duration", "1h"]);
     let mut launch = Launch::new("load beside", command, scene.guard, scene.interrupt);
     launch.cpus = scene.placement.load.clone();

@@ -40,12 +40,13 @@ impl CommandLoad<'_> {
         let address = subject.address.ok_or_else(|| Failure::failed("the subject is no server"))?;
         let mut own = BTreeMap::from([
             ("url".to_string(), address.to_string()),
-            ("host".to_string(), address.0.ip().to_string()),
-            ("port".to_string(), address.0.port().to_string()),
+            ("host".to_string(), address.socket.ip().to_string()),
+            ("port".to_string(), address.socket.port().to_string()),
             ("seconds".to_string(), format!("{}", seconds.ceil().max(1.0))),
             ("seed".to_string(), scene.seed.to_string()),
             ("result".to_string(), scene.work.join("result").display().to_string()),
         ]);
+        own.extend(scene.tls.map(|tls| ("ca".to_string(), tls.authority().display().to_string())));
         own.extend(target.urls.map(|urls| ("urls".to_string(), urls.display().to_string())));
         for (name, candidates) in &self.load.find {
             own.insert(name.clone(), find(name, candidates, None)?.display().to_string());

@@ -62,7 +62,9 @@ impl HttpLoad<'_> {
     fn resolve(&self, target: &Target<'_>) -> Result<Resolved, Failure> {
         let levels = target.scene.levels;
         let failed = |fault: String| Failure::failed(fault);
-        let flags = self.http.flags(|name| level_of(levels)(name)).map_err(Failure::failed)?;
+        let is_tls = target.scene.tls.is_some();
+        let flags =
+            self.http.flags(is_tls, |name| level_of(levels)(name)).map_err(Failure::failed)?;
         let count = |it: &Option<crate::spec::setting::CountSetting>, default| match it {
             Some(it) => it.resolve(levels).map_err(failed),
             None => Ok(default),
@@ -129,7 +131,8 @@ impl HttpLoad<'_> {
                 command.arg(format!("{address}{}", path.unwrap_or_else(|| "/".to_string())));
             }
         }
-        command.args(flags).args(["--seed", &target.scene.seed.to_string()]);
+        command.args(target.scene.trust()).args(flags);
+        command.args(["--seed", &target.scene.seed.to_string()]);
         Ok(command)
     }
 }

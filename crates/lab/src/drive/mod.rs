@@ -76,6 +76,8 @@ pub struct Driven {
     pub events: f64,
     /// The number of events in the window and in the tail after the window.
     pub events_with_tail: f64,
+    /// The TLS handshakes that ended in the window.
+    pub handshakes: f64,
     /// The bytes of the events in the window.
     pub bytes: f64,
     /// The load's own result.

@@ -22,6 +22,7 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
         events: in_window * expected_share,
         events_with_tail: responses * expected_share,
         // The load's count of bytes includes the tail: it is scaled to the window.
+        handshakes: number("/tls/handshakes_in_window").unwrap_or(0.0),
         bytes: if responses > 0.0 { bytes / responses * in_window } else { 0.0 },
         result: result.clone(),
         ..Driven::default()
@@ -45,6 +46,8 @@ pub(super) fn read(result: &Value, timeout_us: f64) -> Driven {
     set("first-byte-mean", "/first_byte_us/mean");
     set("first-byte-max", "/first_byte_us/max");
     set("connection-mean", "/connect_us/mean");
+    set("handshake-median", "/handshake_us/p50");
+    set("handshake-p99", "/handshake_us/p99");
     driven
 }
 
@@ -141,6 +144,18 @@ mod tests {
         assert_eq!(driven.values["throughput"], 0.5);
         assert_eq!(driven.values["error-percent"], 100.0 * 120.0 / 1210.0);
         assert_eq!(driven.values["connection-mean"], 0.25);
+    }
+
+    #[test]
+    fn handshakes_have_times_and_a_count_of_the_window() {
+        let mut result = result();
+        assert_eq!(read(&result, 1e6).handshakes, 0.0);
+        result["tls"] = json!({ "handshakes": 90, "resumed": 0, "handshakes_in_window": 80 });
+        result["handshake_us"] = json!({ "p50": 500.0, "p99": 2000.0 });
+        let driven = read(&result, 1e6);
+        assert_eq!(driven.handshakes, 80.0);
+        assert_eq!(driven.values["handshake-median"], 0.5);
+        assert_eq!(driven.values["handshake-p99"], 2.0);
     }
 
     #[test]

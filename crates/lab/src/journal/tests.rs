@@ -22,6 +22,7 @@ fn plan() -> Plan {
         seed: 7,
         rounds: 2,
         cells: vec![cell("a", 1.0), cell("b", 1.0)],
+        turn_over: Vec::new(),
         notes: Vec::new(),
         estimate_s: 4.0,
     }

@@ -65,6 +65,7 @@ impl MachineLimits {
         let checks = [
             subject.unavailable.clone(),
             programs(subject),
+            speaks_no_tls(experiment, subject, &cell.levels),
             mechanisms(experiment, subject, &cell.levels),
             self.processors_for(subject, &cell.levels),
             self.connections_for(experiment, &cell.levels),
@@ -187,6 +188,19 @@ fn programs(subject: &SubjectSpec) -> Option<String> {
     })
 }
 
+/// That a cell is over TLS, and its server is not told how to speak it.
+fn speaks_no_tls(
+    experiment: &Experiment,
+    subject: &SubjectSpec,
+    levels: &BTreeMap<String, Level>,
+) -> Option<String> {
+    let lacks_tls = experiment.is_tls(levels) == Ok(true) && !subject.can_speak_tls();
+    lacks_tls.then(|| {
+        "it is not set up for TLS: write {cert} and {key} where it takes them, or what differs in its key 'tls'"
+            .to_owned()
+    })
+}
+
 /// The dispatch mechanism, or file backend, of a subject that this kernel lacks.
 fn mechanisms(
     experiment: &Experiment,
@@ -287,6 +301,17 @@ mod tests {
         assert!(why.contains("no-such-server") && why.contains("apt-get it"), "{why}");
         assert_eq!(obstacle("serve = ['--dispatch', 'epoll']", "", 1.0), None);
         assert_eq!(obstacle("serve = []\nunavailable = 'gone'", "", 1.0).unwrap(), "gone");
+        let over_tls = |subject: &str| {
+            let text = format!(
+                "schema = 'drover.experiment/2'\nid = 'x'\ntls = true\n[subject.a]\n{subject}\n[load.http]\n"
+            );
+            let cell = Cell { subject: "a".to_string(), levels: BTreeMap::new() };
+            limits().obstacle(&toml::from_str(&text).unwrap(), &cell)
+        };
+        assert!(over_tls("command = ['true']").unwrap().contains("{cert}"));
+        assert_eq!(over_tls("command = ['true', '{cert}', '{key}']"), None);
+        assert_eq!(over_tls("command = ['true']\ntls = { command = ['false'] }"), None);
+        assert_eq!(over_tls("serve = []"), None);
         assert_eq!(obstacle("pipes = { by = 'epoll', count = 3 }", "", 1.0), None);
         let why = obstacle("pipes = { by = 'epoll', count = '{n}' }", "", 600.0).unwrap();
         assert!(why.contains("1400 descriptors"), "{why}");

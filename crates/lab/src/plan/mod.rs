@@ -35,6 +35,9 @@ pub struct Plan {
     pub rounds: u32,
     /// The cells, in the order of the experiment.
     pub cells: Vec<PlannedCell>,
+    /// The factors whose levels take turns with each other, as subjects do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turn_over: Vec<String>,
     /// Remarks for the user: what was cut, and which flag helps.
     pub notes: Vec<String>,
     /// The estimated time of all runs, in seconds.
@@ -49,7 +52,7 @@ pub struct PlannedCell {
     /// Why this machine cannot measure the cell, as far as that is known before the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_testable: Option<String>,
-    /// Whether its server takes turns with those of the cells that have the same levels.
+    /// Whether its server takes turns with those of the cells that are alike.
     #[serde(default)]
     pub takes_turns: bool,
 }
@@ -90,6 +93,7 @@ impl Plan {
             seed,
             rounds,
             cells,
+            turn_over: experiment.phases.turn_over.clone(),
             notes: selection.notes.clone(),
             estimate_s: per_round * f64::from(rounds),
         })
@@ -110,7 +114,7 @@ impl Plan {
             let own = &self.cells[cell];
             let is_own = |set: &&mut Vec<usize>| {
                 let other = &self.cells[set[0]];
-                own.takes_turns && other.takes_turns && own.cell.levels == other.cell.levels
+                own.takes_turns && other.takes_turns && self.are_alike(&own.cell, &other.cell)
             };
             match sets.iter_mut().find(is_own) {
                 Some(set) => set.push(cell),
@@ -118,6 +122,15 @@ impl Plan {
             }
         }
         sets
+    }
+
+    /// Whether two cells differ in nothing but what takes turns.
+    fn are_alike(&self, one: &Cell, other: &Cell) -> bool {
+        let mut levels = one.levels.iter();
+        one.levels.len() == other.levels.len()
+            && levels.all(|(factor, level)| {
+                self.turn_over.contains(factor) || other.levels.get(factor) == Some(level)
+            })
     }
 
     /// A sample without values for every cell that this machine cannot measure. With it, claims about the cell are
@@ -187,6 +200,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn levels_of_some_factors_take_turns_as_subjects_do() {
+        let text = "schema = 'drover.experiment/2'\nid = 'x'\ntls = '{tls}'\n[subject.a]\nserve = []\n\
+                    [subject.b]\nserve = []\n[factor.tls]\nlevels = [0, 1]\n[factor.n]\nlevels = [1, 2, 3]\n\
+                    [load.http]\nconnections = '{n}'\n[phases]\nturn = '20ms'\nturn_over = ['tls']\n\
+                    [presets.quick]\n";
+        let mut experiment: Experiment = toml::from_str(text).unwrap();
+        let sets = |experiment: &Experiment| {
+            let selection = Selection::new(experiment, "quick", &Overrides::default()).unwrap();
+            let limits = MachineLimits::look().unwrap();
+            let plan = Plan::new(experiment, &selection, 1, &limits).unwrap();
+            let sets = plan.sets(1);
+            for set in &sets {
+                let level = |cell: &usize| plan.cells[*cell].cell.levels["n"].clone();
+                assert!(set.iter().all(|cell| level(cell) == level(&set[0])), "{set:?}");
+            }
+            sets.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(sets(&experiment), [4, 4, 4]);
+        experiment.phases.turn_over.clear();
+        assert_eq!(sets(&experiment), [2; 6]);
+    }
+
+    #[test]
     fn a_cell_that_cannot_be_measured_here_has_a_sample_that_says_why() {
         let cell = |subject: &str| Cell { subject: subject.to_owned(), levels: Default::default() };
         let planned = |subject, why: Option<&str>| PlannedCell {
@@ -201,6 +237,7 @@ mod tests {
             seed: 1,
             rounds: 6,
             cells: vec![planned("poll", None), planned("uring", Some("no io_uring here"))],
+            turn_over: Vec::new(),
             notes: Vec::new(),
             estimate_s: 0.0,
         };

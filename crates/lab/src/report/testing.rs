@@ -82,6 +82,7 @@ impl Builder {
             seed: 7,
             rounds,
             cells: cells.into_iter().map(planned).collect(),
+            turn_over: Vec::new(),
             notes: Vec::new(),
             estimate_s: 1.0,
         };

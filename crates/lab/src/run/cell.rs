@@ -36,7 +36,7 @@ use crate::spec::pool::PoolSpec;
 use crate::spec::setting::level_of;
 use crate::spec::subject::SubjectKind;
 use crate::subject::{
-    GuestCommand, PipeSet, Running, Scene, SelfDriven, WaiterSubject, WorkFolder,
+    GuestCommand, PipeSet, Running, Scene, SelfDriven, TlsFiles, WaiterSubject, WorkFolder,
 };
 use crate::wire::Wire;
 
@@ -106,6 +106,7 @@ impl<'s> Session<'s> {
                 wanted_processors(subject, &cell.levels)?,
             )?,
             wire: self.wire(&cell.levels)?,
+            tls: self.tls(&cell.levels)?,
             trace: work.path().join("trace"),
             counters: work.path().join("counters"),
             work,
@@ -154,6 +155,7 @@ pub(super) struct Ground<'s> {
     pub(super) pools: Vec<(String, PoolSpec)>,
     placement: Placement,
     wire: Wire,
+    tls: Option<Arc<TlsFiles>>,
     trace: PathBuf,
     counters: PathBuf,
     work: WorkFolder,
@@ -173,6 +175,7 @@ impl Ground<'_> {
             placement: &self.placement,
             levels: &self.cell.levels,
             seed: self.seed,
+            tls: self.tls.as_deref(),
             root: None,
             work: self.work.path(),
             trace: self.kinds.contains(&InstrumentName::Stages).then_some(self.trace.as_path()),
@@ -373,7 +376,7 @@ impl One<'_, '_> {
     }
 
     /// How many idle connections the load keeps open, if any.
-    fn idle_connections(&self) -> Option<u64> {
+    pub(super) fn idle_connections(&self) -> Option<u64> {
         let idle = self.session.experiment.load.http.as_ref()?.idle.as_ref()?;
         idle.resolve(self.scene.levels).ok().filter(|idle| *idle > 0)
     }

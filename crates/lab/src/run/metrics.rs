@@ -33,6 +33,10 @@ pub(super) fn derive(
         set("cpu-percent", 100.0 * cpu_s / driven.seconds);
         set("busy-percent", 100.0 * cpu_s / (driven.seconds * processors));
     }
+    if driven.handshakes > 0.0 {
+        // Handshakes of the tail are not counted apart: both are of the window.
+        set("handshakes-per-cpu", driven.handshakes / cpu_s);
+    }
     let (cpu_s, events) = match drained_cpu_s {
         Some(drained) => (drained, driven.events_with_tail),
         None => (cpu_s, driven.events),
@@ -122,6 +126,9 @@ mod tests {
         let drained = derive(&driven(), &values, Some(0.3), 0.5);
         assert_eq!(drained["cpu-per-response"], 200.0);
         assert_eq!(drained["cpu-percent"], 10.0);
+        assert_eq!(drained.get("handshakes-per-cpu"), None);
+        let shaken = derive(&Driven { handshakes: 50.0, ..driven() }, &values, Some(0.3), 0.5);
+        assert_eq!(shaken["handshakes-per-cpu"], 250.0);
     }
 
     #[test]

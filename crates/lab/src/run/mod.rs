@@ -5,6 +5,7 @@ mod metrics;
 mod set;
 mod unkept;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +15,13 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::journal::{self, Environment, Journal, Run};
-use crate::model::{Mark, Sample};
+use crate::model::{Level, Mark, Sample};
 use crate::placement::{Processor, processors};
 use crate::plan::{Plan, Selection};
 use crate::process::{Guard, Interrupt};
 use crate::site::Store;
 use crate::spec::Experiment;
-use crate::subject::GuestMachine;
+use crate::subject::{GuestMachine, TlsFiles};
 
 pub use unkept::Unkept;
 
@@ -158,6 +159,7 @@ pub fn run(
         guard: Arc::new(guard),
         processors: processors().map_err(|failure| failed(failure.to_string()))?,
         store: Store::new(&options.pools),
+        tls: OnceCell::new(),
         given_up: BTreeMap::new(),
         told: BTreeSet::new(),
     };
@@ -168,11 +170,16 @@ pub fn run(
 /// The beginning of the name of a run's folder. The process id of the lab follows.
 const WORK: &str = "work-";
 
-/// Removes the folders of runs of labs that were killed.
+/// The beginning of the name of the folder with the servers' certificate. The process id of the lab follows.
+const TLS: &str = "tls-";
+
+/// Removes the folders of labs that were killed.
 fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix(WORK));
+        let owner = name
+            .to_str()
+            .and_then(|name| [WORK, TLS].iter().find_map(|prefix| name.strip_prefix(prefix)));
         if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
@@ -188,6 +195,8 @@ struct Session<'s> {
     guard: Arc<Guard>,
     processors: Vec<Processor>,
     store: Store,
+    /// The servers' certificate, once a cell needs it.
+    tls: OnceCell<Arc<TlsFiles>>,
     /// The cells that turned out to be not testable on this machine, with the reason.
     given_up: BTreeMap<usize, String>,
     /// The remarks that were told already.
@@ -352,6 +361,23 @@ impl Session<'_> {
 
     /// The folder of a run's files.
     fn work(&self) -> PathBuf {
-        self.options.folder.join(format!("{WORK}{}", std::process::id()))
+        self.own_folder(WORK)
+    }
+
+    /// A folder of this lab in the folder of the journal.
+    fn own_folder(&self, prefix: &str) -> PathBuf {
+        self.options.folder.join(format!("{prefix}{}", std::process::id()))
+    }
+
+    /// The certificate for a cell over TLS, made for the first of them; `None` for other cells.
+    fn tls(&self, levels: &BTreeMap<String, Level>) -> Result<Option<Arc<TlsFiles>>, Failure> {
+        if !self.experiment.is_tls(levels).map_err(Failure::failed)? {
+            return Ok(None);
+        }
+        if let Some(made) = self.tls.get() {
+            return Ok(Some(Arc::clone(made)));
+        }
+        let made = Arc::new(TlsFiles::make(&self.options.drover, &self.own_folder(TLS))?);
+        Ok(Some(Arc::clone(self.tls.get_or_init(|| made))))
     }
 }

@@ -7,6 +7,7 @@ use crate::analysis::summary::{deviation, mean};
 use crate::analysis::turns::typical;
 use crate::drive::{Driven, HttpLoad, LoadDriver, Moment, Target, TurnedLoad, Warm};
 use crate::failure::Failure;
+use crate::instrument::memory::IdleMemory;
 use crate::instrument::reading;
 use crate::site::RunSite;
 use crate::spec::phases::Until;
@@ -135,6 +136,9 @@ impl<'o> Member<'o> {
             Until::Steady => http.warm_up(&mut server.running, &target, phases.warm_up)?,
             Until::Connected | Until::Nothing => None,
         };
+        if let Some(idle) = one.idle_connections() {
+            server.instruments.push(Box::new(IdleMemory::before(idle, &server.running)));
+        }
         set_lifted(server.share.as_ref(), true)?;
         let load = http.take_turns(&server.running, &target, (turns, turn), warm.as_ref())?;
         set_lifted(server.share.as_ref(), false)?;
@@ -216,7 +220,8 @@ fn in_step(
             }
         };
         scale(&["cpu-per-response", "cpu-per-megabyte"], cost, cpu_s / responses);
-        scale(&["responses-per-cpu", "megabytes-per-cpu"], cost.map(f64::recip), responses / cpu_s);
+        let per_cpu = ["responses-per-cpu", "megabytes-per-cpu", "handshakes-per-cpu"];
+        scale(&per_cpu, cost.map(f64::recip), responses / cpu_s);
         scale(&["response-rate", "throughput"], rate, responses / seconds);
         scale(&["cpu-percent", "busy-percent"], share, cpu_s / seconds);
         let rates: Vec<f64> = turns.iter().map(|turn| turn.responses / turn.seconds).collect();

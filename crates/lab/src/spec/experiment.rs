@@ -14,7 +14,7 @@ use super::metric::{self, Better, InstrumentName, Metric};
 use super::phases::Phases;
 use super::pool::PoolSpec;
 use super::preset::Preset;
-use super::setting::{Setting, placeholders};
+use super::setting::{Setting, SwitchSetting, placeholders};
 use super::subject::SubjectSpec;
 use crate::model::Level;
 
@@ -73,6 +73,11 @@ pub struct Experiment {
     /// The network between load and subject; `"loopback"` if the key is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<WireSpec>,
+    /// Whether servers and load speak TLS; false if the key is missing. The lab makes a certificate, which Drover's own
+    /// server and known servers (`peer`) use by themselves; a server with the key `command` gets it by its own key
+    /// `tls`, or by the placeholders `{cert}` and `{key}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<SwitchSetting>,
     /// The load that is put on the subject. Subjects with the key `guest` have none; all others need one.
     #[serde(default, skip_serializing_if = "LoadSpec::is_none")]
     pub load: LoadSpec,
@@ -193,6 +198,14 @@ impl Experiment {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// Whether servers and load speak TLS in the cell with these levels.
+    ///
+    /// # Errors
+    /// What is wrong with the key `tls`.
+    pub fn is_tls(&self, levels: &BTreeMap<String, Level>) -> Result<bool, String> {
+        self.tls.as_ref().map_or(Ok(false), |tls| tls.resolve(levels))
     }
 
     /// The factors that cases set.

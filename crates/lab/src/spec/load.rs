@@ -125,6 +125,10 @@ pub struct Http {
     /// that takes longer is an error; its latency is counted as this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<TimeSetting>,
+    /// Whether new connections resume TLS sessions: `"on"` (if the key is missing), `"off"`, or how many resumed
+    /// handshakes follow each full one. Cells without TLS ignore the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_resume: Option<Setting>,
     /// How many idle connections are opened before the first request and kept open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<CountSetting>,
@@ -159,13 +163,15 @@ pub struct Http {
 }
 
 impl Http {
-    /// The flags of `drover load` that the keys stand for, every placeholder filled in. What is asked for
-    /// (`path`, `pool`, `urls`, `from_har`, `curl`) is not among them: it depends on the server's address.
+    /// The flags of `drover load` that the keys stand for, every placeholder filled in; `is_tls`: the load speaks TLS.
+    /// What is asked for (`path`, `pool`, `urls`, `from_har`, `curl`) is not among them: it depends on the server's
+    /// address.
     ///
     /// # Errors
     /// The first placeholder for which `value` has nothing.
     pub fn flags(
         &self,
+        is_tls: bool,
         value: impl Fn(&str) -> Option<String> + Copy,
     ) -> Result<Vec<String>, Unfilled> {
         let count = |it: &Option<CountSetting>| it.as_ref().map(|it| it.0.clone());
@@ -190,6 +196,7 @@ impl Http {
             ("--burst", count(&self.burst)),
             ("--pipeline", count(&self.pipeline)),
             ("--timeout", time(&self.timeout)),
+            ("--tls-resume", self.tls_resume.clone().filter(|_| is_tls)),
             ("--idle", count(&self.idle)),
             ("--expect-size", size(&self.expect_size)),
             ("--expect-status", text(&self.expect_status)),
@@ -253,7 +260,8 @@ pub struct TokenSpec {
 /// Another generator: a program that ends by itself.
 ///
 /// The program's arguments may contain placeholders. `{factor}` is the level of the factor of this name.
-/// `{url}`, `{host}` and `{port}` are the server's URL, host and port. `{seconds}` is the measured time,
+/// `{url}`, `{host}` and `{port}` are the server's URL, host and port. In cells with TLS, `{ca}` is the file of the
+/// certificate authority (PEM) to trust. `{seconds}` is the measured time,
 /// `{seed}` the round's seed, `{urls}` a file of the pool's URLs, `{work}` an empty folder for the run, and
 /// `{drover}` the program of the lab itself. `{result}` is the file that the program writes its result to;
 /// without `{result}`, the lab reads the program's standard output.
@@ -385,10 +393,14 @@ mod tests {
         let expected =
             "--connections 64 --rate 500 --expect-size 2048 --header".split(' ').chain(["A: b"]);
         let expected: Vec<&str> = expected.chain(["--verify"]).collect();
-        assert_eq!(http.flags(value).unwrap(), expected);
-        assert_eq!(http.flags(|_| None), Err(Unfilled("n".into())));
+        assert_eq!(http.flags(false, value).unwrap(), expected);
+        assert_eq!(http.flags(false, |_| None), Err(Unfilled("n".into())));
         let closed: Http = toml::from_str("rate = '{rate}'").unwrap();
-        assert_eq!(closed.flags(|_| Some("0".into())).unwrap(), [""; 0]);
+        assert_eq!(closed.flags(false, |_| Some("0".into())).unwrap(), [""; 0]);
+        // The generator refuses flags of TLS if no URL speaks it.
+        let resumed: Http = toml::from_str("tls_resume = 'off'").unwrap();
+        assert_eq!(resumed.flags(true, value).unwrap(), ["--tls-resume", "off"]);
+        assert_eq!(resumed.flags(false, value).unwrap(), [""; 0]);
     }
 
     #[test]

@@ -27,6 +27,10 @@ pub struct Phases {
     /// in one piece.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TimeSetting>,
+    /// Factors whose levels take turns, too: cells that differ only in the subject and in these factors are alive at once. For
+    /// claims that compare levels, such as with and without TLS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turn_over: Vec<String>,
 }
 
 /// The warm-up: the time before the measured window. The warm-up itself is not measured.

@@ -138,6 +138,16 @@ pub struct TimeSetting(pub Setting);
 #[serde(transparent)]
 pub struct SizeSetting(pub Setting);
 
+/// Yes or no: `true`, `false`, 1, 0, or `"{factor}"`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SwitchSetting {
+    /// Yes or no in every cell.
+    Fixed(bool),
+    /// 1 or 0, which may be the level of a factor.
+    Filled(Setting),
+}
+
 impl CountSetting {
     /// The number in the cell with these levels.
     ///
@@ -168,6 +178,21 @@ impl SizeSetting {
     }
 }
 
+impl SwitchSetting {
+    /// Whether it is on in the cell with these levels.
+    ///
+    /// # Errors
+    /// What is wrong with the setting, and what would be right.
+    pub fn resolve(&self, levels: &BTreeMap<String, Level>) -> Result<bool, String> {
+        match self {
+            SwitchSetting::Fixed(is_on) => Ok(*is_on),
+            SwitchSetting::Filled(setting) => {
+                switch(&setting.fill(level_of(levels)).map_err(|unfilled| unfilled.to_string())?)
+            }
+        }
+    }
+}
+
 /// Reads a whole number that is not negative.
 pub(super) fn count(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| {
@@ -193,6 +218,17 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     };
     let number: u64 = number.parse().map_err(|_| refusal())?;
     number.checked_mul(1 << shift).ok_or_else(refusal)
+}
+
+/// Reads a switch: 1 is on, 0 is off.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" => Ok(true),
+        "0" => Ok(false),
+        _ => Err(format!(
+            "'{text}' is neither 1 nor 0; write true, false, or \"{{factor}}\" for a factor whose levels are 0 and 1"
+        )),
+    }
 }
 
 /// The schema of a setting with texts of a named form. The reader checks the form.
@@ -231,6 +267,12 @@ setting_schema!(
     "size",
     ["integer", "string"],
     "A number of bytes, 4096 or \"64K\" (1024 bytes each), or \"{factor}\" for a factor's level."
+);
+setting_schema!(
+    SwitchSetting,
+    "switch",
+    ["boolean", "integer", "string"],
+    "true or false (1 or 0), or \"{factor}\" for a factor whose levels are 0 and 1."
 );
 
 #[cfg(test)]
@@ -271,5 +313,30 @@ mod tests {
         assert_eq!(TimeSetting(setting("{n}ms")).resolve(&levels), Ok(Duration::from_millis(6144)));
         assert!(CountSetting(setting("{m}")).resolve(&levels).unwrap_err().contains("{m}"));
         assert_eq!(CountSetting(Setting::Number(3.0)).resolve(&levels), Ok(3));
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off_in_a_cell() {
+        #[derive(Deserialize)]
+        struct Switch {
+            it: SwitchSetting,
+        }
+        let levels = BTreeMap::from([
+            ("on".to_owned(), Level::Number(1.0)),
+            ("off".to_owned(), Level::Number(0.0)),
+            ("n".to_owned(), Level::Number(2.0)),
+        ]);
+        let resolved = |text: &str| {
+            let switch: Switch = toml::from_str(&format!("it = {text}")).unwrap();
+            switch.it.resolve(&levels)
+        };
+        for on in ["true", "1", "'{on}'", "'1'"] {
+            assert_eq!(resolved(on), Ok(true), "{on}");
+        }
+        for off in ["false", "0", "'{off}'"] {
+            assert_eq!(resolved(off), Ok(false), "{off}");
+        }
+        assert!(resolved("'{n}'").unwrap_err().contains("'2' is neither 1 nor 0"));
+        assert!(resolved("'{m}'").unwrap_err().contains("{m}"));
     }
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::claim::Levels;
-use super::setting::{CountSetting, TimeSetting};
+use super::setting::{CountSetting, TimeSetting, placeholders};
 
 /// A subject: a server, a crowd of waiters, a set of pipes or a command in a virtual machine that is measured.
 /// Exactly one of `serve`, `command`, `peer`, `waiters`, `pipes` and `guest` is given; this key is the subject's
@@ -16,7 +16,8 @@ use super::setting::{CountSetting, TimeSetting};
 /// The texts of a subject may contain placeholders. `{factor}` is the level of the factor of this name.
 /// `{port}` is the port to listen on, of 127.0.0.1 (of the address `{host}` if the wire is not loopback).
 /// `{root}` is the folder of the files to serve, `{work}` an empty folder for the run, `{drover}` the program
-/// of the lab itself. `{NAME}` is the path of the file NAME of `files`, or of the program or folder NAME of
+/// of the lab itself. In cells with TLS, `{cert}` and `{key}` are the files of the server's certificate and of its
+/// private key (PEM). `{NAME}` is the path of the file NAME of `files`, or of the program or folder NAME of
 /// `find`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -61,6 +62,10 @@ pub struct SubjectSpec {
     /// each file.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub files: IndexMap<String, String>,
+    /// What differs where the server speaks TLS, for subjects with `command` or `peer`. A server with neither this key
+    /// nor the placeholder `{cert}` is not testable there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsKeys>,
     /// Programs and folders, by name. Each name has a list of paths; the first path that exists is taken. A
     /// path without a slash is searched for in PATH. If no path of a list exists, the subject is not testable
     /// on this machine.
@@ -75,8 +80,8 @@ pub struct SubjectSpec {
     /// How many processors the subject may use; 1 if the key is missing. The load runs on the other processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CountSetting>,
-    /// The request that the server has to answer before the server counts as started. If the key is missing,
-    /// the server counts as started when it accepts connections.
+    /// The request that the server has to answer before the server counts as started. If the key is missing, and in
+    /// cells with TLS, the server counts as started when it accepts connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<ReadyRequest>,
     /// Whether the subject is a model of something that this kernel does not have. Tables and figures mark such
@@ -94,6 +99,18 @@ pub struct SubjectSpec {
     /// The subject's description in the legend, in one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+}
+
+/// The keys of a subject that have other values where the server speaks TLS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsKeys {
+    /// The program and its arguments, in place of the subject's own key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Files that replace files of the same name, and further files.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub files: IndexMap<String, String>,
 }
 
 /// A kind of mechanism: dispatch mechanisms, accept strategies or file backends.
@@ -138,6 +155,25 @@ impl SubjectSpec {
     /// Whether it is measured in a virtual machine (`drover lab run --vm`).
     pub fn is_in_guest(&self) -> bool {
         self.guest.is_some() || self.pipes.as_ref().is_some_and(|pipes| pipes.guest)
+    }
+
+    /// The subject as it is where the server speaks TLS.
+    #[must_use]
+    pub fn over_tls(&self) -> SubjectSpec {
+        let mut subject = self.clone();
+        if let Some(tls) = subject.tls.take() {
+            subject.command = tls.command.or(subject.command);
+            subject.files.extend(tls.files);
+        }
+        subject
+    }
+
+    /// Whether it can speak TLS: Drover's own server can; another one has to be told the certificate.
+    pub fn can_speak_tls(&self) -> bool {
+        let command = self.command.iter().flatten();
+        let mut texts = command.chain(self.files.values()).chain(self.env.values());
+        let is_told = |text: &String| placeholders(text).contains(&"cert");
+        self.serve.is_some() || self.tls.is_some() || texts.any(is_told)
     }
 
     /// Whether it serves HTTP.

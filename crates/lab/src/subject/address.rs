@@ -12,25 +12,38 @@ use nix::sys::socket::{
 
 /// An address for HTTP. It is written as a URL without a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HttpAddress(pub SocketAddr);
+pub struct HttpAddress {
+    /// Where the server listens.
+    pub socket: SocketAddr,
+    /// Whether TLS is spoken there.
+    pub is_tls: bool,
+}
 
 impl HttpAddress {
     /// The address of a port.
     #[must_use]
-    pub fn new(ip: IpAddr, port: u16) -> HttpAddress {
-        HttpAddress(SocketAddr::new(ip, port))
+    pub fn new(ip: IpAddr, port: u16, is_tls: bool) -> HttpAddress {
+        HttpAddress { socket: SocketAddr::new(ip, port), is_tls }
     }
 
     /// Reads a URL like `http://127.0.0.1:8080`.
     #[must_use]
     pub fn parse(url: &str) -> Option<HttpAddress> {
-        url.strip_prefix("http://")?.trim_end_matches('/').parse().ok().map(HttpAddress)
+        let (scheme, address) = url.split_once("://")?;
+        let socket = address.trim_end_matches('/').parse().ok()?;
+        let is_tls = match scheme {
+            "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        Some(HttpAddress { socket, is_tls })
     }
 }
 
 impl fmt::Display for HttpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
+        let scheme = if self.is_tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.socket)
     }
 }
 
@@ -71,6 +84,19 @@ mod tests {
 
     use super::*;
     use crate::wire::{Wire, WireEnd};
+
+    #[test]
+    fn a_url_says_whether_tls_is_spoken() {
+        for url in ["http://127.0.0.1:8080", "https://[::1]:8443"] {
+            let address = HttpAddress::parse(&format!("{url}/")).unwrap();
+            assert_eq!(
+                (address.to_string().as_str(), address.is_tls),
+                (url, url.starts_with("https"))
+            );
+        }
+        assert_eq!(HttpAddress::parse("ftp://127.0.0.1:21"), None);
+        assert_eq!(HttpAddress::parse("127.0.0.1:80"), None);
+    }
 
     /// In a network namespace with four ports, three of them have a socket on another address.
     #[test]

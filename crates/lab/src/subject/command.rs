@@ -17,18 +17,21 @@ pub struct Command<'a> {
 
 impl Subject for Command<'_> {
     fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure> {
+        let over_tls = scene.tls.map(|_| self.subject.over_tls());
+        let subject = over_tls.as_ref().unwrap_or(self.subject);
+        let words = over_tls.as_ref().and_then(|it| it.command.as_deref()).unwrap_or(self.words);
         let port = scene.free_port()?;
-        let values = scene.prepare(self.subject, Some(port))?;
-        let words = values.fill_all(self.words)?;
-        let mut launch = scene.launch(self.subject, &words, &values)?;
+        let values = scene.prepare(subject, Some(port))?;
+        let words = values.fill_all(words)?;
+        let mut launch = scene.launch(subject, &words, &values)?;
         // Known servers give up root's rights, and then may not read the run's own folder.
-        launch.hides_root = self.subject.peer.is_some();
-        let ready = self.subject.ready.as_ref();
+        launch.hides_root = subject.peer.is_some();
+        let ready = subject.ready.as_ref();
         let within = match ready.and_then(|ready| ready.within.as_ref()) {
             Some(within) => within.resolve(scene.levels).map_err(Failure::failed)?,
             None => START,
         };
-        let address = HttpAddress::new(scene.wire.address(), port);
+        let address = HttpAddress::new(scene.wire.address(), port, scene.tls.is_some());
         let there = scene.wire.enter(WireEnd::Subject)?;
         let mut process = Child::start(launch)?;
         wait_until_ready(&mut process, address, ready, within)?;

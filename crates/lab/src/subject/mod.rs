@@ -7,6 +7,7 @@ pub mod guest;
 mod pipes;
 mod ready;
 mod serve;
+mod tls;
 mod waiters;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ pub use guest::{GuestCommand, GuestMachine};
 pub use pipes::PipeSet;
 pub use ready::wait_until_ready;
 pub use serve::Serve;
+pub use tls::TlsFiles;
 pub use waiters::WaiterSubject;
 
 use crate::failure::Failure;
@@ -53,6 +55,8 @@ pub struct Scene<'a> {
     pub levels: &'a BTreeMap<String, Level>,
     /// The seed of the round.
     pub seed: u64,
+    /// The certificate of the server, if the run speaks TLS.
+    pub tls: Option<&'a TlsFiles>,
     /// The folder of the files to serve, if there are any.
     pub root: Option<&'a Path>,
     /// An empty folder of this run.
@@ -151,6 +155,8 @@ impl<'a> Scene<'a> {
             "root" => Some(self.root.unwrap_or(self.work).display().to_string()),
             "work" => Some(self.work.display().to_string()),
             "drover" => Some(self.drover.display().to_string()),
+            "cert" => self.tls.map(|tls| tls.certificate().display().to_string()),
+            "key" => self.tls.map(|tls| tls.key().display().to_string()),
             _ => self.levels.get(name).map(Level::to_string),
         }
     }
@@ -234,6 +240,14 @@ impl<'a> Scene<'a> {
         })?;
         process.expect_success(timeout)?;
         Ok(SelfMeasurement { result, command: words, ..SelfMeasurement::default() })
+    }
+
+    /// The flags of `drover load` by which it trusts the server.
+    #[must_use]
+    pub fn trust(&self) -> Vec<String> {
+        let of =
+            |tls: &TlsFiles| vec!["--cacert".to_string(), tls.authority().display().to_string()];
+        self.tls.map(of).unwrap_or_default()
     }
 
     /// A port at the subject's end of the wire that no socket uses at this moment.

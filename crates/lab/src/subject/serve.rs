@@ -1,6 +1,6 @@
 //! Drover's own server with the flags of a subject.
 
-use super::{HttpAddress, Running, START, Scene, Subject};
+use super::{HttpAddress, Running, START, Scene, Subject, Values};
 use crate::failure::Failure;
 use crate::old_names::is_flag;
 use crate::process::Child;
@@ -18,9 +18,9 @@ pub struct Serve<'a> {
     pub flags: &'a [String],
 }
 
-impl Subject for Serve<'_> {
-    fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure> {
-        let values = scene.prepare(self.subject, None)?;
+impl Serve<'_> {
+    /// The server's command: the flags of the experiment and of the subject, and what a measurement needs besides.
+    fn words(&self, scene: &Scene<'_>, values: &Values<'_>) -> Result<Vec<String>, Failure> {
         let mut words = vec![scene.drover.display().to_string(), "serve".to_string()];
         let own = values.fill_all(self.flags)?;
         words.extend(without(&values.fill_all(&self.experiment.serve)?, &own));
@@ -39,6 +39,10 @@ impl Subject for Serve<'_> {
         // `auto` must not depend on results of `drover tune` on this machine.
         unless_given("--tuned", "off");
         unless_given("--listen", &format!("{}:0", scene.wire.address()));
+        if let Some(tls) = scene.tls {
+            unless_given("--tls-cert", &tls.certificate().display().to_string());
+            unless_given("--tls-key", &tls.key().display().to_string());
+        }
         if let Some(trace) = scene.trace {
             unless_given("--trace", &trace.display().to_string());
         }
@@ -54,6 +58,14 @@ impl Subject for Serve<'_> {
                 words.push(root);
             }
         }
+        Ok(words)
+    }
+}
+
+impl Subject for Serve<'_> {
+    fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure> {
+        let values = scene.prepare(self.subject, None)?;
+        let words = self.words(scene, &values)?;
         let launch = scene.launch(self.subject, &words, &values)?;
         let within = match self.subject.ready.as_ref().and_then(|ready| ready.within.as_ref()) {
             Some(within) => within.resolve(scene.levels).map_err(Failure::failed)?,

@@ -62,7 +62,7 @@ fn every_known_server_listens_on_the_given_address_only() {
                 Err(Failure::NotTestable(why)) => return drover_testing::skip!("{why}"),
                 Err(why) => panic!("{name}: {why}"),
             };
-            let port = running.address.unwrap().0.port();
+            let port = running.address.unwrap().socket.port();
             // 127.0.0.1, in the order of bytes of this machine.
             let expected = format!("{:08X}", u32::from_ne_bytes([127, 0, 0, 1]));
             assert_eq!(listening(port), [expected], "{name}");
@@ -100,6 +100,7 @@ fn on_scene<T>(act: impl FnOnce(&Scene<'_>) -> T) -> T {
         placement: &Placement::default(),
         levels: &levels,
         seed: 1,
+        tls: None,
         root: Some(Path::new("/srv")),
         work: folder.path(),
         trace: None,
@@ -129,7 +130,7 @@ fn a_command_is_ready_when_it_accepts_and_gone_when_it_is_dropped() {
     let server = description("[SERVER]", "env = { LAB_TEST_SERVER = '{port} 200' }");
     start(&server, |running, _| {
         let running = running.unwrap();
-        let SocketAddr::V4(address) = running.address.unwrap().0 else { panic!("not IPv4") };
+        let SocketAddr::V4(address) = running.address.unwrap().socket else { panic!("not IPv4") };
         assert!(running.process.members().contains(&running.process.id()));
         std::net::TcpStream::connect(address).unwrap();
         let pid = running.process.id();
@@ -165,7 +166,7 @@ fn files_levels_and_limits_are_filled_in() {
     let script = "['sh', '-c', 'ulimit -n >$0; echo $N >>$0; cat {conf} >>$0; exec \"$@\"', \
                   '{work}/seen', SERVER]";
     start(&description(script, more), |running, work| {
-        let port = running.unwrap().address.unwrap().0.port();
+        let port = running.unwrap().address.unwrap().socket.port();
         let seen = fs::read_to_string(work.join("seen")).unwrap();
         assert_eq!(seen, format!("41\n41\nport {port} root /srv n 41 {{n}}"));
     });

@@ -41,6 +41,8 @@ const SHARES: [f64; 2] = [0.1, 0.5];
 pub struct Comparison {
     /// The servers as tables of an experiment file, in the user's order.
     servers: Vec<(String, String)>,
+    /// Whether all of them speak TLS.
+    is_tls: bool,
     /// The sizes of the files, in bytes. The files are in memory.
     pub file_bytes: Vec<u64>,
     /// How many megabytes of files there are of each size.
@@ -72,15 +74,15 @@ impl Workload {
 pub type Rates = Vec<(String, Vec<f64>)>;
 
 impl Comparison {
-    /// A comparison of servers with files of 4 KB and 64 connections. Each server is `NAME=COMMAND`, or a name that
-    /// the lab knows.
+    /// A comparison of servers with files of 4 KB and 64 connections, over TLS or not. Each server is `NAME=COMMAND`, or
+    /// a name that the lab knows.
     ///
     /// # Errors
     /// The text says how to write a server.
-    pub fn new(servers: &[String]) -> Result<Comparison, String> {
+    pub fn new(servers: &[String], is_tls: bool) -> Result<Comparison, String> {
         let mut found: Vec<(String, String)> = Vec::new();
         for server in servers {
-            let (name, table) = server_table(server)?;
+            let (name, table) = server_table(server, is_tls)?;
             if found.iter().any(|(other, _)| *other == name) {
                 return Err(format!("'{name}' is there twice: give each its own name"));
             }
@@ -88,6 +90,7 @@ impl Comparison {
         }
         Ok(Comparison {
             servers: found,
+            is_tls,
             file_bytes: vec![4096],
             pool_mb: 10,
             connections: vec![64],
@@ -110,7 +113,7 @@ impl Comparison {
     /// # Errors
     /// The faults of a server's command.
     pub fn saturation(&self) -> Result<Experiment, Faults> {
-        let mut text = self.head(SATURATION, "Servers side by side, at saturation");
+        let mut text = self.head(SATURATION, "at saturation");
         text.push_str(HTTP);
         text.push_str(FACTORS);
         for workload in self.workloads() {
@@ -127,7 +130,7 @@ impl Comparison {
     /// # Errors
     /// The faults of a server's command.
     pub fn fixed_rates(&self, rates: &Rates) -> Result<Experiment, Faults> {
-        let mut text = self.head(RATES, "Servers side by side, at fixed rates");
+        let mut text = self.head(RATES, "at fixed rates");
         text.push_str(HTTP);
         text.push_str("rate = \"{rate}\"\n[factor.rate]\nunit = \"requests/s\"\n");
         text.push_str(FACTORS);
@@ -149,7 +152,7 @@ impl Comparison {
     /// # Errors
     /// The faults of a server's command.
     pub fn idle_connections(&self) -> Result<Experiment, Faults> {
-        let mut text = self.head(IDLE, "Servers side by side, with idle connections");
+        let mut text = self.head(IDLE, "with idle connections");
         let _ = write!(
             text,
             "[load.http]\nconnections = 1\nrate = 50\nidle = \"{{idle}}\"\ntimeout = \"5s\"\n\
@@ -161,9 +164,11 @@ impl Comparison {
 
     /// The beginning of the text of every experiment.
     fn head(&self, id: &str, title: &str) -> String {
+        let over = if self.is_tls { " over TLS" } else { "" };
         let mut text = format!(
-            "schema = \"{SCHEMA}\"\nid = \"{id}\"\ntitle = \"{title}\"\n\
-             source = \"a comparison of your own\"\nmethod = \"\"\"{METHOD}\"\"\"\n"
+            "schema = \"{SCHEMA}\"\nid = \"{id}\"\ntitle = \"Servers side by side{over}, {title}\"\n\
+             source = \"a comparison of your own\"\nmethod = \"\"\"{METHOD}\"\"\"\ntls = {}\n",
+            self.is_tls
         );
         for (name, table) in &self.servers {
             let _ = writeln!(text, "[subject.{}]\n{table}", quoted(name));
@@ -215,13 +220,19 @@ fn case(name: &str, workload: Workload, rate: Option<f64>) -> String {
 }
 
 /// A server's name and the keys of its table.
-fn server_table(server: &str) -> Result<(String, String), String> {
+fn server_table(server: &str, is_tls: bool) -> Result<(String, String), String> {
     let is_known = |name: &str| built_in::peers().iter().any(|peer| peer == name);
     match server.split_once('=') {
         Some((name, command)) if !name.trim().is_empty() => {
             if !command.contains("{port}") {
                 return Err(format!(
                     "'{server}': write {{port}} where the command takes the port to listen on"
+                ));
+            }
+            if is_tls && !(command.contains("{cert}") && command.contains("{key}")) {
+                return Err(format!(
+                    "'{server}': with --tls, write {{cert}} and {{key}} where the command takes the files of its \
+                     certificate and private key"
                 ));
             }
             let words = array(&["sh", "-c", command]);
@@ -274,7 +285,25 @@ mod tests {
     use crate::model::Cell;
 
     fn comparison(servers: &[&str]) -> Result<Comparison, String> {
-        Comparison::new(&servers.iter().map(ToString::to_string).collect::<Vec<_>>())
+        Comparison::new(&owned(servers), false)
+    }
+
+    fn owned(servers: &[&str]) -> Vec<String> {
+        servers.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn over_tls_a_command_is_told_its_certificate() {
+        let own = "mine=serve {port} {cert} {key}";
+        let made = Comparison::new(&owned(&["drover", "nginx", own]), true).unwrap();
+        let experiment = made.saturation().unwrap();
+        assert_eq!(experiment.is_tls(&Default::default()), Ok(true));
+        assert!(experiment.title.as_ref().unwrap().contains("over TLS"));
+        assert!(experiment.subject.values().all(spec::SubjectSpec::can_speak_tls));
+        let error = Comparison::new(&owned(&["mine=serve {port}"]), true).unwrap_err();
+        assert!(error.contains("{cert} and {key}"), "{error}");
+        let plain = comparison(&[own]).unwrap().saturation().unwrap();
+        assert_eq!(plain.is_tls(&Default::default()), Ok(false));
     }
 
     #[test]

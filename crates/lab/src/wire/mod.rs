@@ -62,6 +62,9 @@ pub struct Limited {
 }
 
 impl Wire {
+    /// Every address that a subject may listen on.
+    pub const ADDRESSES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(SUBJECT)];
+
     /// A wire with a rate, in bits per second and direction.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 mod kinds;
 mod sets;
 mod survival;
+mod tls;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -256,7 +256,7 @@ fn a_command_in_a_virtual_machine_has_no_load_and_metrics_of_its_own() {
     assert_eq!(
         of_a_guest("{n}", "{threads}"),
         [
-            "4:44: nothing fills the placeholder {threads}; there is 'n', 'port', 'host', 'root', 'work', 'drover'; \
+            "4:44: nothing fills the placeholder {threads}; there is 'n', 'port', 'host', 'root', 'work', 'drover', 'cert', 'key'; \
              {{threads}} stands for the text itself",
             "5:9: nothing uses the factor 'n': write {n} in a subject, the load or the wire",
         ]

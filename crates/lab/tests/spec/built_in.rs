@@ -104,7 +104,10 @@ fn every_claim_has_a_row() {
         ("cold-readers", "a b c"),
         ("in-flight", "a"),
         ("completion-or-readiness", "a b"),
+        ("threads-or-processes", "a b"),
+        ("tls-cost", "a b c d e f g1 g2 g3 g4"),
     ];
+    assert_eq!(all().len(), expected.len());
     for (experiment, (id, claims)) in all().iter().zip(expected) {
         let ids: Vec<&str> = experiment.claim.iter().map(|claim| claim.id.as_str()).collect();
         assert_eq!((experiment.id.as_str(), ids), (id, claims.split(' ').collect()));
@@ -134,7 +137,8 @@ fn every_cell_of_every_preset_resolves() {
                 let value = |name: &str| cell.levels.get(name).map(ToString::to_string);
                 if let Some(http) = &experiment.load.http {
                     let other = |name: &str| value(name).or(Some(format!("<{name}>")));
-                    http.flags(other).unwrap();
+                    let is_tls = experiment.is_tls(&cell.levels).unwrap();
+                    http.flags(is_tls, other).unwrap();
                 }
                 for name in experiment.pool.keys() {
                     let pool = experiment.pool_in(preset, name).unwrap();

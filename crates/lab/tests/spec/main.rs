@@ -8,6 +8,7 @@ mod includes;
 mod mutated;
 mod old_names;
 mod quick;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -199,6 +199,7 @@ mod tests {
             seed: 7,
             rounds: 6,
             cells: Vec::new(),
+            turn_over: Vec::new(),
             notes: Vec::new(),
             estimate_s: 1.0,
         };

@@ -70,6 +70,11 @@ enum Action {
     /// The lab runs this command for subjects of the kind 'command'
     #[command(hide = true)]
     Child(subject::child::Args),
+    /// Make a certificate for servers that are measured over TLS
+    ///
+    /// The lab runs this command for experiments with the key 'tls'
+    #[command(hide = true)]
+    Certificate(subject::certificate::Args),
     /// Pass tokens through pipes, few of which are active, and report the cost of an event
     ///
     /// The lab runs this command for subjects of the kind 'pipes'
@@ -114,6 +119,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         Some(Action::Trace(args)) => trace::run(args),
         Some(Action::Herd(args)) => subject::herd::run(args),
         Some(Action::Child(args)) => subject::child::run(&args),
+        Some(Action::Certificate(args)) => subject::certificate::run(&args),
         Some(Action::Pipes(args)) => subject::pipes::run(args),
         Some(Action::WaitQueue(args)) => subject::wait_queue::run(&args),
         Some(Action::Burst(args)) => subject::burst::run(&args),

@@ -31,6 +31,13 @@ pub(super) struct Args {
     #[arg(value_name = "SERVER", required = true)]
     servers: Vec<String>,
 
+    /// Compare over TLS
+    ///
+    /// The certificate is made for the run. In COMMAND, {cert} and {key} stand for the files of the certificate and
+    /// of its private key
+    #[arg(long)]
+    tls: bool,
+
     /// The sizes of the files
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4K")]
     #[arg(value_parser = size::parse)]
@@ -114,7 +121,7 @@ fn comparison(args: &Args) -> anyhow::Result<Comparison> {
     let mut connections: Vec<u32> = args.connections.iter().map(|it| it.get()).collect();
     connections.sort_unstable();
     connections.dedup();
-    let mut comparison = Comparison::new(&args.servers).map_err(UsageError::new)?;
+    let mut comparison = Comparison::new(&args.servers, args.tls).map_err(UsageError::new)?;
     comparison.file_bytes = file_bytes;
     comparison.pool_mb = args.pool_mb.get();
     comparison.connections = connections;

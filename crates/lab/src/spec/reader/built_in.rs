@@ -58,13 +58,24 @@ mod tests {
         let subjects = table["subject"].as_table().unwrap();
         assert!(subjects.len() >= 5);
         for (name, subject) in subjects {
-            let settings = subject["files"]["conf"].as_str().unwrap();
             let binds = |line: &str| {
                 let words =
                     ["listen {host}", "server.bind = \"{host}", "host: {host}", "bind {host}"];
                 words.iter().any(|it| line.trim().to_ascii_lowercase().starts_with(it))
             };
-            assert!(settings.lines().any(binds), "{name}: {settings}");
+            let mut settings = subject["files"].as_table().unwrap().clone();
+            let has = |settings: &toml::Table, holds: &dyn Fn(&str) -> bool| {
+                settings.values().any(|text| text.as_str().unwrap().lines().any(holds))
+            };
+            assert!(has(&settings, &binds), "{name}: {settings}");
+            settings.extend(subject["tls"]["files"].as_table().unwrap().clone());
+            for (what, holds) in [
+                ("its address", &binds as &dyn Fn(&str) -> bool),
+                ("the certificate", &|line: &str| line.contains("{cert}")),
+                ("the key", &|line: &str| line.contains("{key}")),
+            ] {
+                assert!(has(&settings, holds), "{name} over TLS, {what}: {settings}");
+            }
         }
     }
 }

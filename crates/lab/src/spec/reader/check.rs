@@ -14,10 +14,10 @@ use crate::spec::metric;
 use crate::spec::setting;
 
 /// The placeholders of a server's texts, besides factors.
-const OF_SUBJECTS: [&str; 5] = ["port", "host", "root", "work", "drover"];
+const OF_SUBJECTS: [&str; 7] = ["port", "host", "root", "work", "drover", "cert", "key"];
 /// The placeholders of a generator's arguments, besides factors.
-const OF_GENERATORS: [&str; 9] =
-    ["url", "host", "port", "seconds", "seed", "urls", "result", "work", "drover"];
+const OF_GENERATORS: [&str; 10] =
+    ["url", "host", "port", "ca", "seconds", "seed", "urls", "result", "work", "drover"];
 /// The placeholders in the keys of an HTTP load, besides factors.
 const OF_HTTP: [&str; 3] = ["host", "port", "work"];
 
@@ -260,7 +260,7 @@ impl<'a> Check<'a> {
 
     /// The factors that a placeholder names, or that decide whether a subject is measured.
     fn used_factors(&self) -> Vec<String> {
-        let parts = ["subject", "load", "background", "pool", "wire", "serve"];
+        let parts = ["subject", "load", "background", "pool", "wire", "tls", "serve"];
         let texts = parts.iter().filter_map(|key| self.root.get(key)).flat_map(Node::texts);
         // A misspelled placeholder counts as a use of the factor that it probably means.
         let factor = |name: &str| match self.factors.contains_key(name) {
@@ -283,9 +283,11 @@ impl<'a> Check<'a> {
             self.faults.push(key.fault(message));
         }
         for (_, subject) in tables(self.root, "subject") {
-            let named = |key: &str| subject.get(key).map(Node::keys).unwrap_or_default();
+            let named = |of: &'a Node, key: &str| of.get(key).map(Node::keys).unwrap_or_default();
+            let of_tls = subject.get("tls").map(|tls| named(tls, "files")).unwrap_or_default();
+            let files = named(subject, "files").into_iter().chain(of_tls);
             let own: Vec<&str> =
-                OF_SUBJECTS.into_iter().chain(named("files")).chain(named("find")).collect();
+                OF_SUBJECTS.into_iter().chain(files).chain(named(subject, "find")).collect();
             self.placeholders(subject, &own);
             self.levels(subject.get("only"), false);
         }
@@ -295,7 +297,7 @@ impl<'a> Check<'a> {
     }
 
     fn loads(&mut self) {
-        for part in ["pool", "wire"] {
+        for part in ["pool", "wire", "tls"] {
             if let Some(node) = self.root.get(part) {
                 self.placeholders(node, &[]);
             }
@@ -307,6 +309,7 @@ impl<'a> Check<'a> {
             if let Some(http) = part.get("http") {
                 self.placeholders(http, &OF_HTTP);
                 self.pool_of(http);
+                self.resumption(http);
             }
             for key in ["connects", "tokens"] {
                 if let Some(node) = part.get(key) {
@@ -329,8 +332,28 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Checks that sessions are resumed only where there can be some.
+    fn resumption(&mut self, http: &Node) {
+        if let (Some(entry), None) = (http.entry("tls_resume"), self.root.entry("tls")) {
+            let message = "nothing speaks TLS here: write tls = true, or tls = \"{factor}\", at the top of the file";
+            self.fault(&entry.key, message.to_owned());
+        }
+    }
+
     /// Checks that the load can be driven in turns, if it is to be.
     fn turns(&mut self) {
+        let over = self.root.get("phases").and_then(|phases| phases.get("turn_over"));
+        for factor in over.map_or(&[][..], Node::items) {
+            let Some(name) = factor.text() else { continue };
+            self.factor_name(name, &factor.place);
+            let parts = ["phases", "presets"].iter().filter_map(|key| self.root.get(key));
+            let uses = |(text, _): &(&str, _)| setting::placeholders(text).contains(&name);
+            if let Some((_, place)) = parts.flat_map(Node::texts).find(uses) {
+                let message =
+                    format!("nothing here can depend on '{name}', whose levels take turns");
+                self.fault(place, message);
+            }
+        }
         let Some(turn) = self.root.get("phases").and_then(|phases| phases.entry("turn")) else {
             return;
         };

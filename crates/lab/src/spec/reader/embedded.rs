@@ -34,6 +34,7 @@ pub(super) static EXPERIMENTS: &[(&str, &str)] = files![
     "in-flight.toml",
     "completion-or-readiness.toml",
     "threads-or-processes.toml",
+    "tls-cost.toml",
 ];
 
 /// What they include, the known servers and the dispatch mechanisms first.

@@ -291,6 +291,7 @@ fn with_peer(subject: &SubjectSpec, known: SubjectSpec) -> SubjectSpec {
     if !subject.limits.is_empty() {
         all.limits = subject.limits.clone();
     }
+    all.tls = subject.tls.clone().or(all.tls);
     all.install = subject.install.clone().or(all.install);
     all.cpus = subject.cpus.clone().or(all.cpus);
     all.ready = subject.ready.clone().or(all.ready);

@@ -70,6 +70,7 @@ impl<'a> Walk<'a> {
             Some("time") => "a length of time, as in \"300ms\"".to_owned(),
             Some("count") => "a whole number, or \"{factor}\"".to_owned(),
             Some("size") => "a number of bytes, as in 4096 or \"64K\"".to_owned(),
+            Some("switch") => "true, false, or \"{factor}\"".to_owned(),
             _ => types.iter().map(|kind| kind.words()).collect::<Vec<_>>().join(" or "),
         };
         let message = format!("{name} is {words}, not {}", node.kind().words());
@@ -224,10 +225,10 @@ impl<'a> Walk<'a> {
         let Some(number) = node.number() else { return };
         let format = schema["format"].as_str().unwrap_or_default();
         let least = schema["minimum"].as_f64().or(match format {
-            "count" | "size" => Some(0.0),
+            "count" | "size" | "switch" => Some(0.0),
             _ => None,
         });
-        let most = schema["maximum"].as_f64();
+        let most = schema["maximum"].as_f64().or((format == "switch").then_some(1.0));
         let message = match (least, most) {
             (Some(least), _) if number < least => format!("{name} is at least {least}"),
             (_, Some(most)) if number > most => format!("{name} is at most {most}"),
@@ -326,6 +327,7 @@ fn form(text: &str, form: &str) -> Result<(), String> {
         "count" => setting::count(text).map(drop),
         "time" => setting::time(text).map(drop),
         "size" => setting::size(text).map(drop),
+        "switch" => setting::switch(text).map(drop),
         "disk" => pool::disk_named(text).map(drop),
         "wire" => load::wire(text).map(drop),
         "origin" => metric::origin(text).map(drop),

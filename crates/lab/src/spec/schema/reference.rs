@@ -12,6 +12,7 @@ use crate::spec::schema;
 /// place in a file.
 const TABLES: &[(&str, &str)] = &[
     ("SubjectSpec", "`[subject.NAME]`"),
+    ("TlsKeys", "`tls = { ... }` of a subject"),
     ("Waiters", "`waiters = { ... }` of a subject"),
     ("Pipes", "`pipes = { ... }` of a subject"),
     ("LimitSettings", "`limits = { ... }` of a subject"),
@@ -172,6 +173,7 @@ fn of_type(name: &str) -> String {
         "CountSetting" => "whole number or `\"{factor}\"`",
         "TimeSetting" => "time, `\"300ms\"`, or `\"{factor}\"`",
         "SizeSetting" => "bytes, `4096`, `\"64K\"`, or `\"{factor}\"`",
+        "SwitchSetting" => "true or false, or `\"{factor}\"`",
         "Setting" => "number or text",
         "Level" => "number or text",
         "Levels" => "a level or a list of levels",

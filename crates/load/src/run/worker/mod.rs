@@ -226,9 +226,14 @@ impl<'n> Worker<'n> {
         }
     }
 
-    /// Whether what happens `now` is within the window.
+    /// Whether what happens `now` is within the window. A window in turns goes on until its last turn is over: what a server
+    /// does at the end of a turn, or before the next one, is work for that window.
     pub(crate) fn is_in_window(&self, now: Instant) -> bool {
-        self.window.phase() == Phase::Running && !self.window.has_ended(|| now)
+        match self.window.phase() {
+            Phase::Running => self.plan.turns > 1 || !self.window.has_ended(|| now),
+            Phase::Paused => true,
+            Phase::Opening | Phase::Over => false,
+        }
     }
 
     /// Begins the window at `start`.

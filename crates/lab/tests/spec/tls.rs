@@ -1,0 +1,68 @@
+//! Experiments over TLS: which cells they are, and what is refused.
+
+use drover_lab::spec::{Experiment, Faults, Preset};
+
+use crate::Memory;
+
+fn read(top: &str, rest: &str) -> Result<Experiment, Faults> {
+    let text = format!(
+        "schema = \"drover.experiment/2\"\nid = \"x\"\n{top}\n[subject.a]\nserve = []\n[load.http]\n{rest}\n"
+    );
+    Memory::new([("f.toml", &*text)]).read("f.toml")
+}
+
+#[test]
+fn a_factor_says_which_cells_are_over_tls() {
+    let factor = "tls_resume = \"{resume}\"\n[factor.tls]\nlevels = [0, 1]\n[factor.resume]\nlevels = [\"off\", 3]";
+    let experiment = read("tls = \"{tls}\"", factor).unwrap();
+    let cells = experiment.cells(&Preset::default());
+    assert_eq!(cells.len(), 4);
+    for cell in cells {
+        let is_tls = experiment.is_tls(&cell.levels).unwrap();
+        assert_eq!(is_tls, cell.levels["tls"].number() == Some(1.0));
+        let level = |name: &str| cell.levels.get(name).map(ToString::to_string);
+        let flags = experiment.load.http.as_ref().unwrap().flags(is_tls, level).unwrap();
+        let resume = cell.levels["resume"].to_string();
+        assert_eq!(flags, if is_tls { vec!["--tls-resume", &resume] } else { Vec::new() });
+    }
+    for (top, expected) in [("", false), ("tls = false", false), ("tls = true", true)] {
+        assert_eq!(read(top, "").unwrap().is_tls(&Default::default()), Ok(expected), "{top}");
+    }
+}
+
+#[test]
+fn what_differs_over_tls_replaces_a_subject_s_own_keys() {
+    let text = "schema = 'drover.experiment/2'\nid = 'x'\ntls = true\n\
+                [subject.a]\ncommand = ['./srv', '{conf}', '{port}']\nfiles.conf = 'plain'\nfiles.more = 'same'\n\
+                tls.files.conf = '{cert} {key} {own}'\ntls.files.own = ''\n\
+                [subject.nginx]\npeer = 'nginx'\n[load.http]\n";
+    let experiment = Memory::new([("f.toml", text)]).read("f.toml").unwrap();
+    let over_tls = experiment.subject["a"].over_tls();
+    assert_eq!(over_tls.command, experiment.subject["a"].command);
+    assert_eq!(
+        (&*over_tls.files["conf"], &*over_tls.files["more"]),
+        ("{cert} {key} {own}", "same")
+    );
+    let nginx = experiment.subject["nginx"].over_tls();
+    assert!(nginx.files.values().any(|text| text.contains("ssl_certificate {cert}")), "{nginx:?}");
+}
+
+#[test]
+fn what_says_nothing_of_tls_is_refused() {
+    for (top, rest, expected) in [
+        ("tls = 2", "", "f.toml:3:7: tls is at most 1, not 2"),
+        ("tls = \"yes\"", "", "f.toml:3:7: tls: 'yes' is neither 1 nor 0; write true, false, or"),
+        ("tls = 0.5", "", "f.toml:3:7: tls is true, false, or \"{factor}\", not a number"),
+        ("tls = \"{tsl}\"", "", "f.toml:3:7: nothing fills the placeholder {tsl}"),
+        ("", "[phases]\nturn_over = [\"tsl\"]", "f.toml:8:14: no factor is called 'tsl'"),
+        (
+            "tls = \"{tls}\"",
+            "[factor.tls]\nlevels = [0, 1]\n[phases]\nturn_over = [\"tls\"]\nmeasure = { at_least = \"{tls}s\" }",
+            "f.toml:11:24: nothing here can depend on 'tls', whose levels take turns",
+        ),
+        ("", "tls_resume = \"off\"", "f.toml:7:1: nothing speaks TLS here: write tls = true"),
+    ] {
+        let told = read(top, rest).unwrap_err().to_string();
+        assert!(told.starts_with(expected), "{told}");
+    }
+}
