@@ -1,0 +1,4 @@
+//! HTTP/2
+#![forbid(unsafe_code)]
+
+pub mod hpack;
