@@ -87,16 +87,28 @@ pub(crate) enum Stated {
     Chunked,
 }
 
-/// The version in a start line. Versions other than these two are refused.
+/// The version that a message has come in. A start line has one of the first two; others are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// `HTTP/1.0`: a connection ends with the response unless the client asks otherwise.
     Http10,
     /// `HTTP/1.1`: a connection persists unless one side asks otherwise.
     Http11,
+    /// `HTTP/2.0`: the request has come over a stream, and stands in the form of HTTP/1.1.
+    Http2,
 }
 
 impl Version {
+    /// Its name, as a start line or a log has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
+        }
+    }
+
     pub(crate) fn from_minor(minor: Option<u8>) -> Self {
         match minor {
             Some(0) => Version::Http10,

@@ -194,6 +194,17 @@ fn refusal_for(error: httparse::Error, window: &[u8]) -> Refusal {
     }
 }
 
+/// Parses a whole head that another protocol has written in the form of HTTP/1.1 ([`Version::Http2`]; RFC 9113 section 8.3): `input`
+/// has nothing behind it.
+///
+/// # Errors
+/// A [`Refusal`] as of [`parse`], and 431 for a head that is longer than `limits` allows.
+pub fn parse_translated<'a>(input: &'a [u8], limits: &HeadLimits) -> Result<Request<'a>, Refusal> {
+    let mut request = parse(input, limits)?.ok_or(HEAD_TOO_LONG)?;
+    (request.version, request.keep_alive) = (Version::Http2, true);
+    Ok(request)
+}
+
 /// Interprets the fields of a head. Each line is well-formed already.
 fn interpret<'a>(
     head: &httparse::Request<'_, 'a>,

@@ -134,6 +134,12 @@ impl<S> StreamTable<S> {
         }
     }
 
+    /// What is kept of all of them.
+    pub(crate) fn take_kept(&mut self) -> impl Iterator<Item = S> {
+        self.order.clear();
+        self.records.drain(..).filter_map(|record| record.kept)
+    }
+
     /// Gives the memory back if no stream is open.
     pub(crate) fn release(&mut self) {
         if self.order.is_empty() {

@@ -26,6 +26,7 @@ use crate::access_log::AccessLog;
 use crate::auth::Auth;
 use crate::budget::{MemoryBudget, MemoryUse};
 use crate::hosts::{HostPattern, HostTable};
+use crate::http2::Http2;
 use crate::lookup::listings::Listings;
 use crate::lookup::revalidate::{Revalidate, RootWatch};
 use crate::private_files::OwnFiles;
@@ -228,6 +229,8 @@ pub struct Config {
     /// How long the head of a request may be, and how many fields it may have. A connection's input buffer has the
     /// length of the longest head.
     pub head_limits: HeadLimits,
+    /// Where HTTP/2 is spoken, and what its clients may take.
+    pub http2: Http2,
     /// After how many requests a connection is closed; `None`: after any number.
     pub max_requests: Option<NonZeroU32>,
     /// The proxies in front of the server, and what they say of clients.
@@ -405,6 +408,7 @@ impl Config {
             max_per_address: None,
             proxies: Proxies::default(),
             head_limits: HeadLimits::default(),
+            http2: Http2::default(),
             max_requests: None,
             grace: Duration::from_secs(10),
             access_log: None,

@@ -62,6 +62,7 @@ mod exchange;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod hosts;
+mod http2;
 mod json_messages;
 mod line_writer;
 mod listen;
@@ -91,6 +92,7 @@ pub use auth::Auth;
 pub use budget::{MemoryBudget, MemoryUse};
 pub use config::{Config, ContentSource, HostSite, Listen, STAT_THREADS, SiteSettings};
 pub use hosts::HostPattern;
+pub use http2::{Http2, Http2Limits};
 pub use lookup::listings::Listings;
 pub use lookup::revalidate::{Revalidate, RootWatch};
 pub use private_files::{read_again, refuse_served};

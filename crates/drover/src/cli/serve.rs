@@ -328,6 +328,7 @@ fn limits(args: &Args, mechanism: &'static Mechanism) -> Config {
         max_connections: args.max_connections,
         max_per_address: args.max_per_address,
         head_limits: args.requests.head_limits(),
+        http2: args.http2.settings(args.requests.head_limits().head),
         max_requests: args.requests.requests(),
         grace: args.grace,
         ..Config::new(ContentSource::Fixed(0), mechanism)

@@ -46,7 +46,7 @@ impl ConnectionField {
         match (persists, version) {
             (false, _) => ConnectionField::Close,
             (true, Version::Http10) => ConnectionField::KeepAlive,
-            (true, Version::Http11) => ConnectionField::Implied,
+            (true, Version::Http11 | Version::Http2) => ConnectionField::Implied,
         }
     }
 }

@@ -213,6 +213,17 @@ impl<S> ServerConnection<S> {
         self.failed.is_some() || (matches!(self.shutdown, Shutdown::Final(_)) && self.is_idle())
     }
 
+    /// Whether a header block has begun whose end has not come.
+    #[must_use]
+    pub fn is_within_head(&self) -> bool {
+        self.block.target.is_some()
+    }
+
+    /// What was kept of the streams that have not ended, once the connection has.
+    pub fn take_works(&mut self) -> impl Iterator<Item = S> {
+        self.streams.take_kept()
+    }
+
     /// Gives memory back that only requests need, if no stream is open.
     pub fn release(&mut self) {
         if self.streams.len() == 0 {

@@ -1,5 +1,6 @@
 //! What follows the fields of a response.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::parts::RemainingParts;
 use crate::SERVER;
 use crate::clock::DateClock;
 use crate::lookup::entry::FileEntry;
+use crate::lookup::packed_head::PackedHead;
 
 /// What follows the fields of a response.
 #[derive(Default)]
@@ -37,6 +39,7 @@ pub(crate) enum Content {
 pub(crate) struct FixedBody {
     pub(crate) bytes: Rc<[u8]>,
     pub(crate) usual: PreparedResponse,
+    packed: OnceCell<PackedHead>,
 }
 
 /// A body in memory up to this length is copied behind its head. A longer one is cheaper to send from
@@ -54,6 +57,11 @@ impl FixedBody {
             out.extend_from_slice(&bytes);
             size <= COPIED_MOST
         });
-        FixedBody { bytes, usual }
+        FixedBody { bytes, usual, packed: OnceCell::new() }
+    }
+
+    /// The head as HTTP/2 has it.
+    pub(crate) fn packed_head(&self) -> &PackedHead {
+        self.packed.get_or_init(|| PackedHead::new(&self.usual))
     }
 }

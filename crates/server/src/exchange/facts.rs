@@ -1,6 +1,6 @@
 //! What a client has asked for, as far as somebody who observes repeats it.
 
-use drover_http1::{Request, Version};
+use drover_http1::Request;
 
 /// The longest first line of an unreadable request that is repeated.
 const REPEATED_MOST: usize = 1024;
@@ -46,10 +46,7 @@ impl RequestFacts {
             method: request.method_text().to_owned(),
             host: request.host.filter(|_| wanted.host).map(<[u8]>::to_vec),
             target: request.target.to_vec(),
-            version: match request.version {
-                Version::Http10 => "HTTP/1.0",
-                Version::Http11 => "HTTP/1.1",
-            },
+            version: request.version.name(),
             fields: fields.into_iter().map(Option::unwrap_or_default).collect(),
         }
     }

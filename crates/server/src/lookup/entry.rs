@@ -1,7 +1,7 @@
 //! An entry of a worker's cache: one open file with everything that a response says of it.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -17,6 +17,7 @@ use drover_sys::reserve;
 
 use crate::SERVER;
 use crate::clock::DateClock;
+use crate::lookup::packed_head::PackedHead;
 use crate::lookup::watch::WatchedPath;
 use crate::rules::{AddedFields, EtagSource};
 
@@ -52,6 +53,8 @@ pub(crate) struct FileEntry {
     /// Whether the file system does not report the file's length: the bytes are those of one moment, and the entry answers
     /// only who has asked for it.
     pub(crate) unmeasured: bool,
+    /// The head of the usual response over HTTP/2, once it was asked for.
+    packed: OnceCell<PackedHead>,
     /// When the tag by the file's times becomes a strong one: the entry is made again then.
     settles: Option<Instant>,
 }
@@ -139,6 +142,7 @@ impl FileEntry {
             content,
             digest,
             unmeasured,
+            packed: OnceCell::new(),
             settles,
         }
     }
@@ -277,6 +281,12 @@ impl FileEntry {
             EntrySource::Memory(usual) => Some(usual),
             EntrySource::File(_, usual) => usual.as_ref(),
         }
+    }
+
+    /// The head of the usual response as HTTP/2 has it, if the response is prepared.
+    pub(crate) fn packed_head(&self) -> Option<&PackedHead> {
+        let usual = self.usual()?;
+        Some(self.packed.get_or_init(|| PackedHead::new(usual)))
     }
 }
 

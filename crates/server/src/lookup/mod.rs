@@ -6,6 +6,7 @@ pub(crate) mod entry;
 pub(crate) mod files;
 pub(crate) mod kept;
 pub mod listings;
+pub(crate) mod packed_head;
 pub(crate) mod pending;
 pub(crate) mod revalidate;
 

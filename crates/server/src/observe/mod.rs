@@ -162,6 +162,22 @@ impl Observers {
         self.read(connection, sent.is_ok(), end_of(sent), at);
     }
 
+    /// The file backend has read for a response that goes on.
+    #[cold]
+    pub(crate) fn has_read(&self, exchange: &mut Exchange, conn: &Conn<'_>) {
+        if self.is_timed {
+            add(&mut exchange.way.reads, &conn.take_file_times());
+        }
+    }
+
+    /// The client does not want a response any more that has begun.
+    #[cold]
+    pub(crate) fn reset(&self, connection: &mut ObservedConnection, exchange: Box<Exchange>) {
+        let others = std::mem::replace(&mut connection.under_way, vec![exchange]);
+        self.read(connection, false, "reset", Instant::now());
+        connection.under_way = others;
+    }
+
     /// The connection has ended: what has not left never will.
     #[cold]
     pub(crate) fn dropped(&self, connection: &mut ObservedConnection) {
@@ -229,6 +245,12 @@ impl ObservedConnection {
     #[cold]
     pub(crate) fn written(&mut self, mut exchange: Box<Exchange>, body: &Body) {
         exchange.way.is_file = matches!(body, Body::File { .. });
+        self.under_way.push(exchange);
+    }
+
+    /// The last byte of a response stands in the output.
+    #[cold]
+    pub(crate) fn wrote_all(&mut self, exchange: Box<Exchange>) {
         self.under_way.push(exchange);
     }
 

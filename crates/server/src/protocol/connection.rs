@@ -32,6 +32,8 @@ pub(crate) struct ServedConnection<'w> {
     pub(super) finished: Cell<bool>,
     /// Whether its requests are sent to HTTPS.
     pub(super) is_redirected: bool,
+    /// Whether HTTP/2 is spoken.
+    pub(super) is_http2: bool,
 }
 
 /// What is known of a connection that somebody asks something of.
@@ -52,7 +54,8 @@ impl<'w> ServedConnection<'w> {
     /// One of which nothing is known.
     pub(super) fn new(conn: Conn<'w>, service: &'w WorkerService<'w>) -> ServedConnection<'w> {
         let (start, finished) = (ResponseStart::default(), Cell::new(false));
-        ServedConnection { conn, service, known: None, start, finished, is_redirected: false }
+        let (is_redirected, is_http2) = (false, false);
+        ServedConnection { conn, service, known: None, start, finished, is_redirected, is_http2 }
     }
 
     /// Learns what somebody asks of the connection, whose client is `client`, or else the peer.
@@ -90,6 +93,15 @@ impl<'w> ServedConnection<'w> {
     #[inline]
     pub(super) fn requester(&self, awaited: Option<Rc<PendingAnswer>>) -> Requester {
         Requester { key: RequestKey { connection: self.conn.key(), stream: 0 }, awaited }
+    }
+
+    /// The port of HTTPS that its requests are sent to, if they are.
+    #[inline]
+    pub(super) fn https_port(&self) -> Option<u16> {
+        match self.is_redirected {
+            false => None,
+            true => self.service.tls.as_ref().and_then(|tls| tls.redirect()),
+        }
     }
 
     /// The connection's client, if somebody asks for it.

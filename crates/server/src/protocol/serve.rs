@@ -7,8 +7,7 @@ use drover_mech::net::Conn;
 use tracing::warn;
 
 use super::connection::ServedConnection;
-use super::tls::WorkerTls;
-use super::{WorkerService, http1, tls};
+use super::{WorkerService, http1, http2, tls};
 use crate::proxies::client::ClientAddress;
 use crate::proxies::header;
 use crate::status::statistics::Counter;
@@ -30,7 +29,12 @@ pub(crate) fn serve<'w>(
             false => begin(&mut connection, None),
         };
         if has_begun {
-            let is_well = connection.ended_well(http1::converse(&connection).await);
+            let ended = match connection.is_http2 {
+                // In a box, so that connections without it are smaller.
+                true => Box::pin(http2::converse(&connection)).await,
+                false => http1::converse(&connection).await,
+            };
+            let is_well = connection.ended_well(ended);
             if connection.conn.has_layer() {
                 Box::pin(end_with_tls(&connection, is_well)).await;
             }
@@ -65,23 +69,27 @@ async fn begin_specially(connection: &mut ServedConnection<'_>) -> bool {
     if !begin(connection, client) {
         return false;
     }
-    let Some(tls) = service.tls.as_deref() else { return true };
-    let begun = begin_with_tls(connection, tls).await;
+    let begun = choose_protocol(connection).await;
     begun.unwrap_or_else(|error| {
         connection.count_end(&error);
         false
     })
 }
 
-/// Makes the handshake, on an address that speaks TLS. `false`: there will be no request.
-async fn begin_with_tls(
-    connection: &mut ServedConnection<'_>,
-    tls: &WorkerTls,
-) -> io::Result<bool> {
-    if tls.is_for(&connection.conn) {
-        return tls::begin(connection, tls).await;
+/// Makes the handshake, on an address that speaks TLS, and finds out which version of HTTP is spoken. `false`: there will be no request.
+async fn choose_protocol(connection: &mut ServedConnection<'_>) -> io::Result<bool> {
+    let service = connection.service;
+    if let Some(tls) = service.tls.as_deref() {
+        if tls.is_for(&connection.conn) {
+            let has_begun = tls::begin(connection, tls).await?;
+            connection.is_http2 = tls::has_agreed_on_http2(&connection.conn);
+            return Ok(has_begun);
+        }
+        connection.is_redirected = tls.redirect().is_some();
     }
-    connection.is_redirected = tls.redirect().is_some();
+    if service.http2.is_spoken_plain {
+        connection.is_http2 = http2::is_spoken(connection).await?;
+    }
     Ok(true)
 }
 

@@ -100,6 +100,11 @@ pub(super) async fn begin(connection: &ServedConnection<'_>, tls: &WorkerTls) ->
     Err(error)
 }
 
+/// Whether client and server have agreed on HTTP/2 (ALPN, RFC 9113 section 3.2).
+pub(super) fn has_agreed_on_http2(conn: &Conn<'_>) -> bool {
+    conn.with_layer(|layer: &ServerLayer| layer.protocol() == Some(b"h2")) == Some(true)
+}
+
 /// Answers a client that does not speak TLS.
 async fn refuse_plain(connection: &ServedConnection<'_>) -> io::Result<()> {
     let conn = &connection.conn;

@@ -219,7 +219,7 @@ fn is_for_a_page(request: &Request<'_>) -> bool {
 /// they must (RFC 9110 section 15.2), and RFC 8297 section 3 advises to send hints only to clients that are known to take them.
 fn may_have_hints(request: &Request<'_>) -> bool {
     request.method == Method::Get
-        && request.version == Version::Http11
+        && request.version != Version::Http10
         && request.field("Sec-Fetch-Mode") == Some(b"navigate")
 }
 

@@ -26,6 +26,7 @@ use crate::hosts::NamedSites;
 use crate::observe::Observers;
 use crate::observe::spin::Spin;
 use crate::protocol::addresses::{AddressCounter, AddressLimit};
+use crate::protocol::http2::WorkerHttp2;
 use crate::protocol::serve::serve;
 use crate::protocol::tls::WorkerTls;
 use crate::protocol::{Limits, TimeOuts, WorkerService, connection};
@@ -90,7 +91,8 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     let sites = ServedSites::open(&config, sharers, &clock, &net)?;
     let site = Site::new(SiteState { clock, sites, counters: &counters });
     let tls = WorkerTls::of(&config, &counters);
-    let service = WorkerService::new(site, limits, &counters, observers, tls);
+    let http2 = WorkerHttp2::of(&config);
+    let service = WorkerService::new(site, limits, &counters, observers, tls, http2);
     let site = &service.site;
     let failure = RefCell::new(None);
     let fail = |what, error| {
@@ -176,6 +178,7 @@ fn limits(config: &Config, addresses: Option<Arc<AddressLimit>>) -> Limits {
     Limits {
         time_outs,
         head: config.head_limits,
+        min_rate: config.min_rate,
         requests: config.max_requests,
         addresses: addresses.map(AddressCounter::new),
         proxies: config.proxies.of_connections(),
@@ -329,7 +332,8 @@ fn net_options(config: &Config, connections: usize) -> NetOptions {
     let of_proxies = if config.proxies.protocol { proxy_protocol::NEEDED_MOST } else { 0 };
     // Behind a head that has come, the next record has room.
     let of_records = if config.tls.is_some() { drover_tls::RECORD_MOST } else { 0 };
-    let input_capacity = config.head_limits.head.max(of_proxies) + of_records;
+    let of_http2 = if config.http2.is_spoken() { drover_http2::RECEIVE_MOST } else { 0 };
+    let input_capacity = config.head_limits.head.max(of_proxies).max(of_http2) + of_records;
     let defaults = NetOptions::new(config.mechanism);
     NetOptions {
         files: config.files.unwrap_or(defaults.files),

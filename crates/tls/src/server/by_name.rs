@@ -1,5 +1,6 @@
 //! Which certificate a client gets: the one for the host that it names (RFC 6066 section 3).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -12,12 +13,45 @@ use crate::certificate::Certificate;
 /// Certificates by the names in them. A name that several have belongs to the first.
 #[derive(Debug)]
 pub(super) struct CertificatesByName {
-    /// By the whole name, in lower case.
-    exact: HashMap<String, Arc<CertifiedKey>>,
+    all: Vec<Arc<Certificate>>,
+    /// The number of a certificate by the whole name, in lower case.
+    exact: HashMap<String, usize>,
     /// By what follows the first dot, of names `*.example.org`.
-    wildcards: HashMap<String, Arc<CertifiedKey>>,
-    /// For clients that name no host, or none that is known.
-    other: Option<Arc<CertifiedKey>>,
+    wildcards: HashMap<String, usize>,
+    /// The one for clients that name no host, or none that is known.
+    other: Option<usize>,
+}
+
+/// The hosts of the certificate that a client was shown because it has named one of them.
+#[derive(Clone, Debug)]
+pub struct CertifiedHosts {
+    pub(super) certificates: Arc<CertificatesByName>,
+    pub(super) number: usize,
+}
+
+impl CertifiedHosts {
+    /// The number of the certificate: connections with equal numbers have equal hosts.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether this host, without a port, is one of them.
+    #[must_use]
+    pub fn contain(&self, host: &str) -> bool {
+        self.certificates.covers(self.number, host)
+    }
+}
+
+thread_local! {
+    /// The number of the certificate that was found last on this thread, if the client had named a host that it is for. rustls calls
+    /// the resolver within a call of its connection, and does not tell the connection what it has found.
+    static FOUND: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of the certificate that the handshake in the call before has found by the client's host, if it has.
+pub(super) fn take_found() -> Option<usize> {
+    FOUND.take()
 }
 
 impl CertificatesByName {
@@ -26,34 +60,43 @@ impl CertificatesByName {
         options: &ServerTlsOptions,
     ) -> CertificatesByName {
         let (mut exact, mut wildcards) = (HashMap::new(), HashMap::new());
-        for certificate in certificates {
+        for (number, certificate) in certificates.iter().enumerate() {
             for name in certificate.names() {
-                let key = Arc::clone(certificate.key());
                 match name.strip_prefix("*.") {
-                    Some(suffix) => wildcards.entry(suffix.to_owned()).or_insert(key),
-                    None => exact.entry(name.clone()).or_insert(key),
+                    Some(suffix) => wildcards.entry(suffix.to_owned()).or_insert(number),
+                    None => exact.entry(name.clone()).or_insert(number),
                 };
             }
         }
-        let other = certificates.get(options.shown_to_others);
-        let other = other.filter(|_| !options.strict_names);
-        let other = other.map(|certificate| Arc::clone(certificate.key()));
-        CertificatesByName { exact, wildcards, other }
+        let other = Some(options.shown_to_others);
+        let other = other.filter(|it| !options.strict_names && *it < certificates.len());
+        CertificatesByName { all: certificates.to_vec(), exact, wildcards, other }
     }
 
-    fn find(&self, host: Option<&str>) -> Option<&Arc<CertifiedKey>> {
-        // rustls hands over names in lower case.
-        let own = host.and_then(|host| {
-            let suffix = || host.split_once('.').and_then(|(_, it)| self.wildcards.get(it));
-            self.exact.get(host).or_else(suffix)
-        });
-        own.or(self.other.as_ref())
+    /// The number of the certificate for a host. rustls hands over names in lower case.
+    fn find(&self, host: &str) -> Option<usize> {
+        let suffix = || host.split_once('.').and_then(|(_, it)| self.wildcards.get(it));
+        self.exact.get(host).or_else(suffix).copied()
+    }
+
+    /// Whether the certificate with this number is for `host`, in upper or lower case.
+    pub(super) fn covers(&self, number: usize, host: &str) -> bool {
+        let is = |name: &String| match name.strip_prefix("*.") {
+            None => name.eq_ignore_ascii_case(host),
+            Some(suffix) => {
+                host.split_once('.').is_some_and(|(_, it)| it.eq_ignore_ascii_case(suffix))
+            }
+        };
+        self.all.get(number).is_some_and(|it| it.names().iter().any(is))
     }
 }
 
 impl ResolvesServerCert for CertificatesByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.find(hello.server_name()).cloned()
+        let found = hello.server_name().and_then(|host| self.find(host));
+        FOUND.set(found);
+        let number = found.or(self.other)?;
+        Some(Arc::clone(self.all[number].key()))
     }
 }
 
@@ -69,8 +112,7 @@ mod tests {
             for_tests(&["c.b.example", "*.example", "a.example"]),
         ];
         let number = |names: &CertificatesByName, host: Option<&str>| {
-            let found = names.find(host)?;
-            all.iter().position(|it| Arc::ptr_eq(it.key(), found))
+            host.and_then(|host| names.find(host)).or(names.other)
         };
         let lenient = CertificatesByName::new(&all, &ServerTlsOptions::default());
         for (host, expected) in [
@@ -92,5 +134,17 @@ mod tests {
         // A wildcard stands for one label.
         assert_eq!(number(&strict, Some("x.c.b.example")), None);
         assert_eq!(number(&strict, None), None);
+    }
+    #[test]
+    fn a_connection_may_be_used_again_for_the_hosts_of_its_certificate() {
+        let all = [for_tests(&["a.example", "*.b.example"]), for_tests(&["c.example"])];
+        let names = CertificatesByName::new(&all, &ServerTlsOptions::default());
+        for host in ["a.example", "A.Example", "x.b.example"] {
+            assert!(names.covers(0, host), "{host}");
+        }
+        for host in ["b.example", "x.y.b.example", "c.example", "", "127.0.0.1"] {
+            assert!(!names.covers(0, host), "{host}");
+        }
+        assert!(!names.covers(2, "a.example"));
     }
 }

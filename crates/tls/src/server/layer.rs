@@ -12,6 +12,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{AlertDescription, Error, HandshakeKind, ProtocolVersion};
 
 use super::ServerTls;
+use super::by_name::{CertifiedHosts, take_found};
 use super::hello::prefers_chacha;
 use crate::algorithms::suite_name;
 use crate::records::Records;
@@ -133,6 +134,7 @@ impl ServerLayers {
             records: Records::new(end),
             maker: Rc::clone(&self.0),
             is_open: false,
+            certificate: None,
             sizes: RecordSizes::default(),
         })
     }
@@ -148,6 +150,8 @@ pub struct ServerLayer {
     records: Records<UnbufferedServerConnection>,
     maker: Rc<LayerMaker>,
     is_open: bool,
+    /// The number of the certificate that the client has found by the host it names.
+    certificate: Option<u32>,
     sizes: RecordSizes,
 }
 
@@ -162,6 +166,15 @@ impl ServerLayer {
     #[must_use]
     pub fn protocol(&self) -> Option<&[u8]> {
         self.records.end.alpn_protocol()
+    }
+
+    /// The hosts that the client may ask for on the connection (RFC 9113 section 9.1.1): those of the certificate by which it has made
+    /// sure whom it speaks to. `None`: all. A client that has named no host, or one that no certificate is for, was not refused then,
+    /// and is not later.
+    #[must_use]
+    pub fn certified_hosts(&self) -> Option<CertifiedHosts> {
+        let certificates = Arc::clone(&self.maker.tls.certificates);
+        self.certificate.map(|number| CertifiedHosts { certificates, number: number as usize })
     }
 
     fn facts(&self) -> HandshakeFacts {
@@ -189,6 +202,9 @@ pub(crate) fn version_name(version: Option<ProtocolVersion>) -> &'static str {
 impl Layer for ServerLayer {
     fn open(&mut self, wire: &mut [u8], answer: &mut Vec<u8>) -> io::Result<OpenedBytes> {
         let opened = self.records.open(wire, answer, &mut self.maker.scratch.borrow_mut());
+        if !self.is_open {
+            self.certificate = take_found().map(|it| it as u32).or(self.certificate);
+        }
         match &opened {
             Ok(_) if !self.is_open && !self.records.end.is_handshaking() => {
                 self.is_open = true;

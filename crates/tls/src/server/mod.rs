@@ -20,6 +20,7 @@ use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use crate::algorithms;
 use crate::certificate::Certificate;
 use by_name::CertificatesByName;
+pub use by_name::CertifiedHosts;
 pub use hello::is_client_hello;
 pub(crate) use layer::version_name;
 pub use layer::{HandshakeEnd, HandshakeFacts, HandshakeFailure, ServerLayer, ServerLayers};
@@ -102,6 +103,7 @@ pub struct ServerTls {
     usual: Arc<ServerConfig>,
     /// The client's order counts.
     as_client_prefers: Arc<ServerConfig>,
+    certificates: Arc<CertificatesByName>,
 }
 
 impl ServerTls {
@@ -127,8 +129,8 @@ impl ServerTls {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let by_name = CertificatesByName::new(certificates, options);
-        let mut usual = builder.with_cert_resolver(Arc::new(by_name));
+        let by_name = Arc::new(CertificatesByName::new(certificates, options));
+        let mut usual = builder.with_cert_resolver(Arc::clone(&by_name) as Arc<_>);
         usual.ignore_client_order = true;
         usual.alpn_protocols = options.protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
         // Tickets alone: a cache would be a lock that workers share, and lost with the process.
@@ -141,7 +143,8 @@ impl ServerTls {
         }
         let mut as_client_prefers = usual.clone();
         as_client_prefers.ignore_client_order = false;
-        Ok(ServerTls { usual: Arc::new(usual), as_client_prefers: Arc::new(as_client_prefers) })
+        let (usual, as_client_prefers) = (Arc::new(usual), Arc::new(as_client_prefers));
+        Ok(ServerTls { usual, as_client_prefers, certificates: by_name })
     }
 
     /// The seconds since 1970, for the age of tickets and the dates of clients' certificates.

@@ -1,6 +1,5 @@
 //! HTTP/1: requests one after the other, and their responses in the same order.
 
-mod repeated;
 mod respond;
 mod write;
 
@@ -12,6 +11,7 @@ use drover_http1::{Refusal, Status};
 pub(crate) use respond::Http1;
 use respond::{AfterResponse, ConnectionStep};
 
+use super::TOOK_TOO_LONG;
 use super::connection::{LINGER, ServedConnection};
 use crate::exchange::RemainingParts;
 use crate::lookup::pending::PendingAnswer;
@@ -19,10 +19,6 @@ use crate::status::statistics::Counter;
 
 /// The response to a head that did not come in time.
 static LATE: Refusal = Refusal { status: Status::RequestTimeout, reason: "" };
-
-/// The response when a file could not be opened in time, because its disk or its network hangs, or a password not verified.
-static TOOK_TOO_LONG: Refusal =
-    Refusal { status: Status::ServiceUnavailable, reason: "this takes too long now" };
 
 /// Responds, sends and receives, until one side ends the connection.
 #[expect(clippy::manual_async_fn)]

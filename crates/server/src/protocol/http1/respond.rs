@@ -9,11 +9,11 @@ use drover_mech::net::{Answer, Body, Io};
 use drover_tls::server::is_client_hello;
 use tracing::warn;
 
-use super::repeated::RepeatedRequest;
 use super::write::{Following, ResponseForm, tell_all_fields, write};
 use crate::exchange::{Content, Exchange, RemainingParts};
 use crate::lookup::pending::PendingAnswer;
 use crate::protocol::connection::ServedConnection;
+use crate::protocol::repeated::RepeatedRequest;
 use crate::respond::answer::{Answered, SiteState};
 use crate::status::statistics::Counter;
 
@@ -180,10 +180,7 @@ impl Http1State {
     ) -> Next {
         let (service, net) = (connection.service, connection.conn.net());
         let is_last = connection.is_at_its_last_request();
-        let https_port = match connection.is_redirected {
-            false => None,
-            true => service.tls.as_ref().and_then(|tls| tls.redirect()),
-        };
+        let https_port = connection.https_port();
         if !is_last
             && https_port.is_none()
             && net.phase().takes_connections()

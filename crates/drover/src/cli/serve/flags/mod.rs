@@ -1,6 +1,7 @@
 //! The flags of `drover serve`, and the parsers of their values.
 
 pub(in crate::cli::serve) mod admin;
+mod http2;
 pub(in crate::cli::serve) mod memory;
 pub(in crate::cli::serve) mod proxy;
 pub(in crate::cli::serve) mod request;
@@ -28,6 +29,7 @@ use admin::AdminFlags;
 use drover_server::{AccessLogForm, HostPattern, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use drover_sys::process::OrdinaryUser;
 use drover_usage::{duration, size};
+use http2::Http2Flags;
 use memory::{CACHE, MemoryFlags, ServerMemory};
 use proxy::ProxyFlags;
 use request::{LIMITS, RequestFlags};
@@ -121,6 +123,9 @@ pub(in crate::cli) struct Args {
 
     #[command(flatten)]
     pub(in crate::cli::serve) tls: TlsFlags,
+
+    #[command(flatten)]
+    pub(in crate::cli::serve) http2: Http2Flags,
 
     #[command(flatten)]
     pub(in crate::cli::serve) admin: AdminFlags,

@@ -125,7 +125,10 @@ pub(in crate::cli::serve) fn settings(
         client_authorities,
         strict_names: flags.tls_strict_sni,
         shown_to_others,
-        protocols: vec!["http/1.1"],
+        protocols: match args.http2.is_off() {
+            true => vec!["http/1.1"],
+            false => vec!["h2", "http/1.1"],
+        },
     };
     Ok(Some(Arc::new(TlsSettings::new(certificates, options)?)))
 }

@@ -1,0 +1,125 @@
+//! Writing a decided exchange as HTTP/2: a compressed head (RFC 7541), and what follows it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use drover_http1::response::push_text;
+use drover_http1::{FieldList, Status};
+use drover_http2::hpack::{push_field, push_plain_field, push_status};
+use drover_mech::net::Body;
+
+use super::body::StreamBody;
+use crate::SERVER;
+use crate::clock::DateClock;
+use crate::exchange::{Content, Exchange, whole_left_to_backend};
+use crate::lookup::entry::FileEntry;
+
+/// Writes the head into `block`, which is empty, and returns the content; `with_body`: it is sent.
+pub(super) fn write(
+    exchange: &mut Exchange,
+    with_body: bool,
+    clock: &DateClock,
+    block: &mut Vec<u8>,
+) -> StreamBody {
+    match &exchange.content {
+        Content::Prepared(entry) => {
+            let packed = entry.packed_head().expect("what is prepared has its usual response");
+            block.extend_from_slice(&packed.dated(clock));
+            push_fields(block, &exchange.fields);
+            if with_body { whole(entry) } else { StreamBody::default() }
+        }
+        Content::Fixed(fixed) => {
+            block.extend_from_slice(&fixed.packed_head().dated(clock));
+            push_fields(block, &exchange.fields);
+            let body = Body::Shared(Rc::clone(&fixed.bytes));
+            if with_body { StreamBody::new(Vec::new(), body, None) } else { StreamBody::default() }
+        }
+        _ => write_anew(exchange, with_body, clock, block),
+    }
+}
+
+/// The bytes of an entry, in memory or in its file.
+fn whole(entry: &Rc<FileEntry>) -> StreamBody {
+    match entry.usual() {
+        Some(usual) if usual.has_body() => {
+            StreamBody::behind_head(&usual.bytes(), usual.head_len())
+        }
+        _ => StreamBody::new(Vec::new(), whole_left_to_backend(entry), None),
+    }
+}
+
+/// Writes a response that is not prepared.
+fn write_anew(
+    exchange: &mut Exchange,
+    with_body: bool,
+    clock: &DateClock,
+    block: &mut Vec<u8>,
+) -> StreamBody {
+    block.clear();
+    push_head(block, exchange.status, &exchange.fields, clock);
+    if !with_body {
+        return StreamBody::default();
+    }
+    let mut ahead = Vec::new();
+    match &mut exchange.content {
+        Content::None | Content::Prepared(_) | Content::Fixed(_) => StreamBody::default(),
+        Content::Text(reason) => {
+            push_text(&mut ahead, exchange.status, reason);
+            StreamBody::new(ahead, Body::None, None)
+        }
+        Content::ProcessWide(bytes) => {
+            StreamBody::new(ahead, Body::ProcessWide(Arc::clone(bytes)), None)
+        }
+        Content::File(part) => match part.append_to(&mut ahead) {
+            Ok(body) => StreamBody::new(ahead, body, None),
+            Err(_) => {
+                exchange.refuse_unreadable();
+                write_anew(exchange, with_body, clock, block)
+            }
+        },
+        Content::Parts(_) => {
+            let Content::Parts(mut parts) = std::mem::take(&mut exchange.content) else {
+                return StreamBody::default();
+            };
+            let body = parts.write(&mut ahead);
+            let parts = (!matches!(body, Body::None)).then_some(parts);
+            StreamBody::new(ahead, body, parts)
+        }
+    }
+}
+
+/// Puts a head behind what is in `block`.
+fn push_head(block: &mut Vec<u8>, status: Status, fields: &FieldList, clock: &DateClock) {
+    push_status(block, status as u16);
+    push_field(block, "server", SERVER.as_bytes());
+    push_plain_field(block, "date", clock.date());
+    push_fields(block, fields);
+}
+
+/// The head of an interim response with these fields (RFC 8297).
+pub(super) fn push_early_hints(block: &mut Vec<u8>, fields: &FieldList) {
+    push_status(block, 103);
+    push_fields(block, fields);
+}
+
+fn push_fields(block: &mut Vec<u8>, fields: &FieldList) {
+    for (name, value) in fields {
+        push_field(block, name, value);
+    }
+}
+
+/// Adds to an exchange's fields what stands in the head beside them, for those who read fields of responses.
+#[cold]
+pub(super) fn tell_all_fields(exchange: &mut Exchange, clock: &DateClock) {
+    let mut all = match &exchange.content {
+        Content::Prepared(entry) => entry.usual().map(|usual| usual.fields()),
+        Content::Fixed(fixed) => Some(fixed.usual.fields()),
+        _ => None,
+    }
+    .unwrap_or_default();
+    if all.is_empty() {
+        all.push("Server", SERVER.as_bytes()).push("Date", clock.date());
+    }
+    all.push_all(&exchange.fields);
+    exchange.fields = all;
+}
