@@ -103,8 +103,6 @@ faults! {
     StreamNumber => ProtocolError, "a new stream has a wrong number (RFC 9113, 5.1.1)";
     /// A frame that belongs to a stream, on stream 0 (RFC 9113 section 5.1.1).
     NeedsStream => ProtocolError, "a frame on stream 0 that needs a stream (RFC 9113, 5.1.1)";
-    /// Too many open streams, of a client that cannot have seen the limit yet (RFC 9113 section 5.1.2).
-    OverStreamLimit => RefusedStream, "too many concurrent streams (RFC 9113, 5.1.2)";
     /// A stream depends on itself (RFC 7540 section 5.3.1; RFC 9113 has no dependencies any more).
     SelfDependency => ProtocolError, "a stream depends on itself (RFC 7540, 5.3.1)";
     /// A frame has no room for its padding (RFC 9113 section 6.1; HEADERS: section 6.2).

@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113) as values: frames, header compression (HPACK, RFC 7541), streams, flow control and priorities (RFC 9218). Bytes in, values
 //! out: no I/O, no clock.
 //!
-//! [`ServerConnection`] is a server's side, `ClientConnection` that of a load generator; [`hpack`] writes the header blocks that both
+//! [`ServerConnection`] is a server's side, [`ClientConnection`] that of a load generator; [`hpack`] writes the header blocks that both
 //! send. Requests and responses come out as heads of HTTP/1.1, so that one parser reads both protocols:
 //!
 //! ```
@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod client;
 mod error;
 mod frame;
 mod head;
@@ -39,6 +40,7 @@ mod server;
 mod settings;
 mod streams;
 
+pub use client::{ClientConnection, ClientEvent};
 pub use error::ErrorCode;
 pub use frame::{FRAME_HEADER, FRAME_MOST, PREFACE, StreamId};
 pub use limits::Http2Limits;

@@ -179,7 +179,8 @@ impl RequestHead {
         let (Some(method), Some(path), true) = (method, path, self.progress.has_scheme) else {
             return Err(ProtocolFault::MissingPseudoField);
         };
-        if !path.starts_with(b"/") && !(path == b"*" && method == b"OPTIONS") {
+        let is_of_server = path == b"*" && method == b"OPTIONS";
+        if !path.starts_with(b"/") && !is_of_server {
             return Err(ProtocolFault::PseudoValue);
         }
         let text = &mut self.text;

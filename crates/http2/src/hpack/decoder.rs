@@ -22,10 +22,10 @@ pub struct HpackDecoder {
     /// What Huffman codes have become, of the field that is read.
     scratch: Vec<u8>,
     /// The most that the encoder may choose for the table: our `SETTINGS_HEADER_TABLE_SIZE`.
-    most: usize,
+    most: u32,
     /// The smallest value that `most` had since the last block, if it is below the table's limit: the next block has to begin
     /// with an update (RFC 7541 section 4.2).
-    update_due: Option<usize>,
+    update_due: Option<u32>,
     /// Whether updates of the table's size may still come in this block.
     may_update: bool,
     /// How often the table has changed.
@@ -59,7 +59,7 @@ impl HpackDecoder {
         HpackDecoder {
             table: DynamicTable::new(most),
             scratch: Vec::new(),
-            most,
+            most: most as u32,
             update_due: None,
             may_update: true,
             changes: 0,
@@ -69,8 +69,8 @@ impl HpackDecoder {
     /// Says that our `SETTINGS_HEADER_TABLE_SIZE` is another one from the next block on. If the encoder's table is larger, the next block has to
     /// begin with an update of its size.
     pub fn set_most(&mut self, most: usize) {
-        self.most = most;
-        let smallest = self.update_due.map_or(most, |it| it.min(most));
+        self.most = most as u32;
+        let smallest = self.update_due.map_or(self.most, |it| it.min(self.most));
         self.update_due = (smallest < self.table.limit()).then_some(smallest);
     }
 
@@ -127,7 +127,7 @@ impl HpackDecoder {
         let first = block[*at];
         if first & 0xe0 == 0x20 {
             let Some(size) = integer::read(block, at, 5)? else { return Ok(None) };
-            return self.update(size as usize).map(Some);
+            return self.update(size).map(Some);
         }
         if self.update_due.is_some() {
             return Err(HpackFault::TableSize);
@@ -191,7 +191,7 @@ impl HpackDecoder {
     }
 
     /// Follows the encoder's choice of the table's size.
-    fn update(&mut self, size: usize) -> Result<(), HpackFault> {
+    fn update(&mut self, size: u32) -> Result<(), HpackFault> {
         let is_enough = self.update_due.is_none_or(|due| size <= due);
         if !self.may_update || size > self.most || !is_enough {
             return Err(HpackFault::TableSize);

@@ -13,9 +13,9 @@ pub(super) struct DynamicTable {
     /// The oldest is in front.
     entries: VecDeque<Entry>,
     /// The size of all entries as RFC 7541 section 4.1 counts it.
-    size: usize,
+    size: u32,
     /// The most that `size` may be: what the encoder has chosen last.
-    limit: usize,
+    limit: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn size(self) -> usize {
-        (self.name + self.value) as usize + ENTRY_OVERHEAD
+    fn size(self) -> u32 {
+        self.name + self.value + ENTRY_OVERHEAD as u32
     }
 }
 
@@ -43,15 +43,11 @@ pub(super) enum EntryName<'a> {
 
 impl DynamicTable {
     pub(super) fn new(limit: usize) -> DynamicTable {
-        DynamicTable { limit, ..DynamicTable::default() }
+        DynamicTable { limit: limit as u32, ..DynamicTable::default() }
     }
 
-    pub(super) fn limit(&self) -> usize {
+    pub(super) fn limit(&self) -> u32 {
         self.limit
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
     }
 
     /// The entry with this number; the newest has 0.
@@ -67,7 +63,7 @@ impl DynamicTable {
     }
 
     /// Sets how large the table may be; the oldest entries go if it has to be smaller.
-    pub(super) fn set_limit(&mut self, limit: usize) {
+    pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
         self.evict(limit);
     }
@@ -80,7 +76,8 @@ impl DynamicTable {
             EntryName::Bytes(name) => name.len(),
             EntryName::Entry(number) => self.entry(number).map_or(0, |(name, _)| name.len()),
         };
-        let size = name_len + value.len() + ENTRY_OVERHEAD;
+        // A block has no strings whose lengths together exceed 32 bits.
+        let size = (name_len + value.len() + ENTRY_OVERHEAD) as u32;
         if size > self.limit {
             self.evict(0);
             return;
@@ -102,7 +99,7 @@ impl DynamicTable {
     }
 
     /// Lets the oldest entries go until the rest is no larger than `most`.
-    fn evict(&mut self, most: usize) {
+    fn evict(&mut self, most: u32) {
         while self.size > most
             && let Some(entry) = self.entries.pop_front()
         {
@@ -116,7 +113,7 @@ impl DynamicTable {
     /// Moves the entries to the front once as much as half a table is gone, so that each byte is moved a few times at most.
     fn compact(&mut self) {
         let gone = self.entries.front().map_or(0, |entry| entry.at);
-        if gone as usize > (self.limit / 2).max(256) {
+        if gone > (self.limit / 2).max(256) {
             self.bytes.drain(..gone as usize);
             for entry in &mut self.entries {
                 entry.at -= gone;
@@ -130,7 +127,7 @@ mod tests {
     use super::*;
 
     fn names(table: &DynamicTable) -> Vec<String> {
-        let all = (0..table.len()).map(|number| table.entry(number).unwrap().0);
+        let all = (0..table.entries.len()).map(|number| table.entry(number).unwrap().0);
         all.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
     }
 
@@ -143,7 +140,7 @@ mod tests {
         assert_eq!(names(&table), ["d", "c", "b"]);
         assert_eq!(table.entry(0), Some((b"d".as_slice(), b"v".as_slice())));
         assert_eq!(table.entry(3), None);
-        table.set_limit(ENTRY_OVERHEAD + 2);
+        table.set_limit(ENTRY_OVERHEAD as u32 + 2);
         assert_eq!(names(&table), ["d"]);
         table.set_limit(0);
         assert_eq!(table.entry(0), None);
@@ -154,7 +151,7 @@ mod tests {
         let mut table = DynamicTable::new(ENTRY_OVERHEAD + 10);
         table.insert(EntryName::Bytes(b"name"), b"v");
         table.insert(EntryName::Entry(0), b"other");
-        assert_eq!(table.len(), 1);
+        assert_eq!(table.entries.len(), 1);
         assert_eq!(table.entry(0), Some((b"name".as_slice(), b"other".as_slice())));
     }
 
@@ -163,7 +160,7 @@ mod tests {
         let mut table = DynamicTable::new(100);
         table.insert(EntryName::Bytes(b"a"), b"v");
         table.insert(EntryName::Bytes(b"b"), &[b'v'; 100]);
-        assert_eq!((table.len(), table.size), (0, 0));
+        assert_eq!((table.entries.len(), table.size), (0, 0));
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl<S> ServerConnection<S> {
         let (id, value) = payload.split_first_chunk().ok_or(ProtocolFault::PriorityUpdateSize)?;
         let id = u32::from_be_bytes(*id) & MOST_31;
         // An even number would be that of a push.
-        if header.stream != 0 || id % 2 == 0 {
+        if header.stream != 0 || id.is_multiple_of(2) {
             return Err(ProtocolFault::PriorityUpdateStream);
         }
         let mut priority = StreamPriority::default();

@@ -30,14 +30,13 @@ pub(super) enum BlockTarget {
     Ignored,
 }
 
-/// The block of the request before, if it meant the same when it came again.
+/// The block of the request before, if it means the same when it comes again. The head, and what it says, are still those of that request.
 #[derive(Debug, Default)]
 pub(super) struct LastBlock {
     /// Empty: there is none.
     bytes: Vec<u8>,
     /// How often the decoder's table had changed.
     changes: u64,
-    facts: RequestHeadFacts,
 }
 
 impl<S> ServerConnection<S> {
@@ -92,7 +91,7 @@ impl<S> ServerConnection<S> {
         depends_on: Option<u32>,
     ) -> Result<BlockTarget, ProtocolFault> {
         let id = header.stream;
-        if id <= self.last_id || id % 2 == 0 {
+        if id <= self.last_id || id.is_multiple_of(2) {
             return self.target_of_old(header);
         }
         self.last_id = id;
@@ -196,7 +195,6 @@ impl<S> ServerConnection<S> {
         // A table of another size would have to be acknowledged in the block, which then differs.
         if self.last_block.changes == before && self.last_block.bytes == block && !block.is_empty()
         {
-            self.head.facts = self.last_block.facts;
             return self.begin_stream(stream, ends, true, now, out);
         }
         self.decode_request(stream, block, ends, now, out)
@@ -223,7 +221,6 @@ impl<S> ServerConnection<S> {
         if is_good && self.decoder.changes() == before && block.len() <= REPEATED_MOST {
             self.last_block.bytes.extend_from_slice(block);
             self.last_block.changes = before;
-            self.last_block.facts = self.head.facts;
         }
         Ok(told)
     }

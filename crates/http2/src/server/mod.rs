@@ -49,9 +49,9 @@ pub struct ServerConnection<S> {
     block: PartialBlock<BlockTarget>,
     early_priorities: Vec<(u32, StreamPriority)>,
     recent_resets: [u32; RECENT_RESETS],
-    next_reset: usize,
+    next_reset: u8,
     /// How many bytes of a frame's payload are to be dropped.
-    skip: usize,
+    skip: u32,
     /// How much we may send on all streams together.
     send_window: u32,
     /// The window that new streams begin with.
@@ -238,8 +238,8 @@ impl<S> ServerConnection<S> {
 
     /// Remembers that we have reset a stream.
     fn remember_reset(&mut self, stream: u32) {
-        self.recent_resets[self.next_reset % RECENT_RESETS] = stream;
-        self.next_reset = (self.next_reset + 1) % RECENT_RESETS;
+        self.recent_resets[usize::from(self.next_reset) % RECENT_RESETS] = stream;
+        self.next_reset = self.next_reset.wrapping_add(1);
     }
 
     fn was_reset_by_us(&self, stream: u32) -> bool {

@@ -116,8 +116,8 @@ impl<S> ServerConnection<S> {
         out: &mut Vec<u8>,
     ) -> Taken<S> {
         if self.skip > 0 {
-            *used = self.skip.min(input.len());
-            self.skip -= *used;
+            *used = input.len().min(self.skip as usize);
+            self.skip -= *used as u32;
             return Ok(None);
         }
         let Some(header) = FrameHeader::read(input) else { return Ok(None) };
@@ -140,7 +140,7 @@ impl<S> ServerConnection<S> {
         if header.kind > kind::CONTINUATION && header.kind != kind::PRIORITY_UPDATE {
             // Unknown types are ignored (RFC 9113 section 4.1).
             *used = FRAME_HEADER;
-            self.skip = header.len;
+            self.skip = header.len as u32;
             return Ok(None);
         }
         let Some(payload) = payload else { return Ok(None) };
@@ -213,7 +213,7 @@ impl<S> ServerConnection<S> {
             len = (len - 1).checked_sub(usize::from(*padding)).ok_or(ProtocolFault::Padding)?;
         }
         // All of the payload counts for the windows, padding included (RFC 9113 section 6.9.1).
-        self.skip = header.len;
+        self.skip = header.len as u32;
         let window = self.receive_window.checked_sub(header.len as u32);
         self.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
         self.return_window(out);

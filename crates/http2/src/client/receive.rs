@@ -1,0 +1,481 @@
+//! What comes in: frame by frame, until there is something to tell.
+
+use super::{
+    CONNECTION_WINDOW, ClientConnection, ClientEvent, HEAD_MOST, STREAM_WINDOW, StreamId, state,
+};
+use crate::block;
+use crate::error::{ErrorCode, ProtocolFault};
+use crate::frame::{
+    self, FRAME_HEADER, FRAME_MOST, FrameHeader, MOST_31, flag, kind, push_go_away,
+};
+use crate::head::{NoFields, TrailerCheck};
+use crate::hpack::TABLE_SIZE;
+use crate::settings::SettingsChange;
+
+/// What is done with a header block.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ResponseTarget {
+    Head,
+    /// Trailers, and what is wrong with them so far.
+    Trailers(Option<ProtocolFault>),
+    /// Nobody wants it.
+    Ignored,
+}
+
+/// A frame of DATA of which a part is to come.
+#[derive(Debug, Default)]
+pub(super) struct CurrentData {
+    pub(super) stream: u32,
+    left: usize,
+    padding: usize,
+    ends: bool,
+}
+
+impl CurrentData {
+    /// Ends the frame; tells how many bytes of it are still to come.
+    pub(super) fn drop_rest(&mut self) -> usize {
+        let data = std::mem::take(self);
+        data.left + data.padding
+    }
+}
+
+/// An event, without what it borrows.
+enum Told {
+    Incomplete,
+    Head {
+        stream: u32,
+        ends: bool,
+    },
+    /// The last `len` bytes that were used.
+    Data {
+        stream: u32,
+        len: usize,
+        ends: bool,
+    },
+    Reset {
+        stream: u32,
+        code: ErrorCode,
+    },
+    GoAway {
+        last: u32,
+        code: ErrorCode,
+    },
+    Failed {
+        code: ErrorCode,
+        reason: &'static str,
+    },
+}
+
+type Taken = Result<Option<Told>, ProtocolFault>;
+
+impl<S> ClientConnection<S> {
+    /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it. What the protocol
+    /// demands is appended to `out`. To be called again, with what is left, until nothing complete is left.
+    pub fn receive<'a>(
+        &'a mut self,
+        input: &'a [u8],
+        out: &mut Vec<u8>,
+    ) -> (usize, ClientEvent<'a>) {
+        let (used, told) = self.take(input, out);
+        let event = match told {
+            Told::Incomplete => ClientEvent::Incomplete,
+            Told::Head { stream, .. } if self.head.status < 200 => ClientEvent::Interim {
+                stream: StreamId(stream),
+                status: self.head.status,
+                head: &self.head.text,
+            },
+            Told::Head { stream, ends } => ClientEvent::Head {
+                stream: StreamId(stream),
+                status: self.head.status,
+                head: &self.head.text,
+                ends,
+            },
+            Told::Data { stream, len, ends } => {
+                let bytes = &input[used - len..used];
+                ClientEvent::Data { stream: StreamId(stream), bytes, ends }
+            }
+            Told::Reset { stream, code } => ClientEvent::Reset { stream: StreamId(stream), code },
+            Told::GoAway { last, code } => ClientEvent::GoAway { last: StreamId(last), code },
+            Told::Failed { code, reason } => ClientEvent::Failed { code, reason },
+        };
+        (used, event)
+    }
+
+    fn take(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Told) {
+        let mut at = 0;
+        loop {
+            let mut used = 0;
+            let taken = match (self.failed, self.unanswered()) {
+                (Some(fault), _) => Err(fault),
+                (None, Some(stream)) => Ok(self.end_early(stream, ErrorCode::RefusedStream)),
+                (None, None) => self.take_frame(&input[at..], &mut used, out),
+            };
+            at += used;
+            match taken {
+                Ok(Some(told)) => return (at, told),
+                Ok(None) if used == 0 => return (at, Told::Incomplete),
+                Ok(None) => {}
+                Err(fault) => return (at, self.fail(fault, out)),
+            }
+        }
+    }
+
+    /// Ends the connection, with GOAWAY the first time. The server has opened no streams.
+    #[cold]
+    fn fail(&mut self, fault: ProtocolFault, out: &mut Vec<u8>) -> Told {
+        if self.failed.is_none() {
+            push_go_away(out, 0, fault.code(), fault.reason());
+            self.failed = Some(fault);
+        }
+        Told::Failed { code: fault.code(), reason: fault.reason() }
+    }
+
+    /// A stream that the server does not look at, as its GOAWAY says, and of which nothing was told yet.
+    fn unanswered(&self) -> Option<u32> {
+        let last = self.last_answered?;
+        let mut waiting = self.streams.iter().filter(|it| !it.is(state::REMOTE_ENDED));
+        waiting.find(|record| record.id > last).map(|record| record.id)
+    }
+
+    /// Ends a stream whose response does not come, or not as a whole.
+    fn end_early(&mut self, stream: u32, code: ErrorCode) -> Option<Told> {
+        let record = self.streams.get(StreamId(stream))?;
+        if record.is(state::REMOTE_ENDED) {
+            return None;
+        }
+        record.state |= state::REMOTE_ENDED | state::WORKS_ON;
+        self.open -= 1;
+        if self.data.stream == stream {
+            self.skip += self.data.drop_rest();
+        }
+        Some(Told::Reset { stream, code })
+    }
+
+    /// Takes one frame, or the part of DATA that is there; `used` stays 0 if it is not complete.
+    fn take_frame(&mut self, input: &[u8], used: &mut usize, out: &mut Vec<u8>) -> Taken {
+        if self.data.left > 0 && self.skip == 0 {
+            *used = self.data.left.min(input.len());
+            return Ok(if *used > 0 { self.tell_data(*used) } else { None });
+        }
+        if self.skip > 0 {
+            *used = self.skip.min(input.len());
+            self.skip -= *used;
+            return Ok(None);
+        }
+        let Some(header) = FrameHeader::read(input) else { return Ok(None) };
+        if header.len > FRAME_MOST {
+            return Err(ProtocolFault::FrameTooLong);
+        }
+        self.check_order(header)?;
+        if header.kind == kind::DATA {
+            return self.take_data(header, &input[FRAME_HEADER..], used, out);
+        }
+        if header.kind > kind::CONTINUATION {
+            // Unknown types are ignored (RFC 9113 section 4.1).
+            *used = FRAME_HEADER;
+            self.skip = header.len;
+            return Ok(None);
+        }
+        let whole = FRAME_HEADER + header.len;
+        let Some(payload) = input.get(FRAME_HEADER..whole) else { return Ok(None) };
+        *used = whole;
+        match header.kind {
+            kind::HEADERS => self.take_headers(header, payload, out),
+            kind::CONTINUATION => self.take_fragment(payload, header.has(flag::END_HEADERS), out),
+            kind::RST_STREAM => self.take_reset(header, payload),
+            kind::GOAWAY => self.take_go_away(header, payload),
+            kind::PUSH_PROMISE => Err(ProtocolFault::Push),
+            _ => self.take_control(header, payload, out).map(|()| None),
+        }
+    }
+
+    /// Whether the frame may come now: SETTINGS come first, and nothing comes within a header block.
+    fn check_order(&self, header: FrameHeader) -> Result<(), ProtocolFault> {
+        if !self.has_settings {
+            let is_first = header.kind == kind::SETTINGS && !header.has(flag::ACK);
+            return if is_first { Ok(()) } else { Err(ProtocolFault::FirstFrame) };
+        }
+        let is_continuation = header.kind == kind::CONTINUATION;
+        match self.block.target {
+            Some(_) if !is_continuation || header.stream != self.block.stream => {
+                Err(ProtocolFault::InterruptedBlock)
+            }
+            None if is_continuation => Err(ProtocolFault::UnexpectedContinuation),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if we have not begun the stream.
+    fn check_began(&self, stream: u32) -> Result<(), ProtocolFault> {
+        match stream {
+            0 => Err(ProtocolFault::NeedsStream),
+            _ if stream > self.last_id || stream.is_multiple_of(2) => {
+                Err(ProtocolFault::IdleStream)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes SETTINGS, PING, PRIORITY and WINDOW_UPDATE. We send no DATA, so that windows need not be counted.
+    fn take_control(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolFault> {
+        match header.kind {
+            kind::SETTINGS if header.stream != 0 => Err(ProtocolFault::SettingsOnStream),
+            kind::SETTINGS if header.has(flag::ACK) && payload.is_empty() => Ok(()),
+            kind::SETTINGS if header.has(flag::ACK) => Err(ProtocolFault::SettingsSize),
+            kind::SETTINGS => {
+                let change = SettingsChange::read(payload, true)?;
+                if self.has_table && change.table.is_some_and(|size| (size as usize) < TABLE_SIZE) {
+                    (self.has_table, self.owes_table_update) = (false, true);
+                }
+                // The first SETTINGS of a server without limit lift that of the beginning.
+                let usual = if self.has_settings { self.most_open } else { u32::MAX };
+                self.most_open = change.streams.unwrap_or(usual);
+                self.has_settings = true;
+                frame::push(out, kind::SETTINGS, flag::ACK, 0, &[]);
+                Ok(())
+            }
+            kind::PING if header.stream != 0 => Err(ProtocolFault::PingOnStream),
+            kind::PING if payload.len() != 8 => Err(ProtocolFault::PingSize),
+            kind::PING if header.has(flag::ACK) => Ok(()),
+            kind::PING => {
+                frame::push(out, kind::PING, flag::ACK, 0, payload);
+                Ok(())
+            }
+            kind::PRIORITY if header.stream == 0 => Err(ProtocolFault::NeedsStream),
+            kind::PRIORITY if payload.len() != 5 => Err(ProtocolFault::PrioritySize),
+            kind::PRIORITY => Ok(()),
+            _ => {
+                let by = payload.try_into().map_err(|_| ProtocolFault::WindowUpdateSize)?;
+                if header.stream != 0 {
+                    self.check_began(header.stream)?;
+                }
+                let is_empty = u32::from_be_bytes(by) & MOST_31 == 0;
+                if is_empty { Err(ProtocolFault::EmptyWindowUpdate) } else { Ok(()) }
+            }
+        }
+    }
+
+    fn take_reset(&mut self, header: FrameHeader, payload: &[u8]) -> Taken {
+        let code = payload.try_into().map_err(|_| ProtocolFault::ResetSize)?;
+        self.check_began(header.stream)?;
+        Ok(self.end_early(header.stream, ErrorCode::of(u32::from_be_bytes(code))))
+    }
+
+    fn take_go_away(&mut self, header: FrameHeader, payload: &[u8]) -> Taken {
+        if header.stream != 0 {
+            return Err(ProtocolFault::GoAwayOnStream);
+        }
+        let (words, _) = payload.as_chunks::<4>();
+        let [last, code, ..] = *words else { return Err(ProtocolFault::GoAwaySize) };
+        let last = u32::from_be_bytes(last) & MOST_31;
+        // A second GOAWAY may name a lower stream, and never a higher one (RFC 9113 section 6.8).
+        let last = self.last_answered.map_or(last, |before| before.min(last));
+        self.last_answered = Some(last);
+        Ok(Some(Told::GoAway { last, code: ErrorCode::of(u32::from_be_bytes(code)) }))
+    }
+
+    fn take_headers(&mut self, header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Taken {
+        let (fragment, _) = block::fragment(header, payload)?;
+        self.check_began(header.stream)?;
+        let ends = header.has(flag::END_STREAM);
+        let target = match self.streams.peek(StreamId(header.stream)) {
+            // We may have reset it: what comes late is dropped.
+            None => ResponseTarget::Ignored,
+            Some(record) if record.is(state::WORKS_ON) => ResponseTarget::Ignored,
+            Some(record) if record.is(state::REMOTE_ENDED) => {
+                return Err(ProtocolFault::ClosedStream);
+            }
+            Some(record) if record.is(state::HAS_BODY) => {
+                let is_short = record.content_left.is_some_and(|left| left > 0);
+                let fault = match (ends, is_short) {
+                    (false, _) => Some(ProtocolFault::EndlessTrailers),
+                    (true, true) => Some(ProtocolFault::ContentLength),
+                    (true, false) => None,
+                };
+                ResponseTarget::Trailers(fault)
+            }
+            Some(_) => ResponseTarget::Head,
+        };
+        if let ResponseTarget::Head = target {
+            self.head.begin(HEAD_MOST);
+        }
+        self.block.begin(header.stream, ends, target);
+        self.take_fragment(fragment, header.has(flag::END_HEADERS), out)
+    }
+
+    /// Decodes a part of a block, and tells what the block says when it has ended.
+    fn take_fragment(&mut self, fragment: &[u8], is_last: bool, out: &mut Vec<u8>) -> Taken {
+        let Some(target) = self.block.target else { return Ok(None) };
+        let (block, decoder) = (&mut self.block, &mut self.decoder);
+        match target {
+            ResponseTarget::Head => {
+                block.add(fragment, is_last, HEAD_MOST, decoder, &mut self.head)?;
+            }
+            ResponseTarget::Trailers(fault) => {
+                let mut check = TrailerCheck(fault);
+                block.add(fragment, is_last, HEAD_MOST, decoder, &mut check)?;
+                block.target = Some(ResponseTarget::Trailers(check.0));
+            }
+            ResponseTarget::Ignored => {
+                block.add(fragment, is_last, HEAD_MOST, decoder, &mut NoFields)?;
+            }
+        }
+        if !is_last {
+            return Ok(None);
+        }
+        let (stream, ends) = (self.block.stream, self.block.ends);
+        match self.block.target.take() {
+            Some(ResponseTarget::Head) => Ok(self.take_head(stream, ends, out)),
+            Some(ResponseTarget::Trailers(None)) => {
+                self.end_stream(stream);
+                Ok(Some(Told::Data { stream, len: 0, ends: true }))
+            }
+            Some(ResponseTarget::Trailers(Some(fault))) => {
+                Ok(self.stream_fault(stream, fault, out))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn take_head(&mut self, stream: u32, ends: bool, out: &mut Vec<u8>) -> Option<Told> {
+        let fault = match self.head.finish() {
+            Ok(false) => Some(ProtocolFault::FieldTooLong),
+            // An interim response cannot be the last one (RFC 9113 section 8.1).
+            Ok(true) if ends && self.head.status < 200 => Some(ProtocolFault::Status),
+            Ok(true) => None,
+            Err(fault) => Some(fault),
+        };
+        if let Some(fault) = fault {
+            return self.stream_fault(stream, fault, out);
+        }
+        if ends {
+            self.end_stream(stream);
+        } else if self.head.status >= 200
+            && let Some(record) = self.streams.get(StreamId(stream))
+        {
+            record.state |= state::HAS_BODY;
+            record.content_left = self.head.content_length;
+        }
+        Some(Told::Head { stream, ends })
+    }
+
+    /// Takes the beginning of DATA; its bytes are told as they come.
+    fn take_data(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        used: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> Taken {
+        self.check_began(header.stream)?;
+        let (mut len, mut padding) = (header.len, 0);
+        let mut begin = FRAME_HEADER;
+        if header.has(flag::PADDED) {
+            let Some(first) = payload.first() else {
+                return if len == 0 { Err(ProtocolFault::DataSize) } else { Ok(None) };
+            };
+            padding = usize::from(*first);
+            len = (len - 1).checked_sub(padding).ok_or(ProtocolFault::Padding)?;
+            begin += 1;
+        }
+        *used = begin;
+        let window = self.receive_window.checked_sub(header.len as u32);
+        self.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
+        if self.receive_window < CONNECTION_WINDOW / 2 {
+            let back = CONNECTION_WINDOW - self.receive_window;
+            frame::push_window_update(out, 0, back);
+            self.receive_window = CONNECTION_WINDOW;
+        }
+        let ends = header.has(flag::END_STREAM);
+        match self.count_data(header, len as u64, ends, out) {
+            Ok(true) => {
+                self.data = CurrentData { stream: header.stream, left: len, padding, ends };
+                // Without bytes there is nothing to wait for.
+                Ok(if len == 0 { self.tell_data(0) } else { None })
+            }
+            Ok(false) => {
+                self.skip = len + padding;
+                Ok(None)
+            }
+            Err(fault) => {
+                self.skip = len + padding;
+                Ok(self.stream_fault(header.stream, fault, out))
+            }
+        }
+    }
+
+    /// Counts DATA for its stream; false: nobody wants it.
+    ///
+    /// # Errors
+    /// What is wrong with the stream.
+    fn count_data(
+        &mut self,
+        header: FrameHeader,
+        len: u64,
+        ends: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, ProtocolFault> {
+        let Some(record) = self.streams.get(StreamId(header.stream)) else { return Ok(false) };
+        if record.is(state::WORKS_ON) {
+            return Ok(false);
+        }
+        if record.is(state::REMOTE_ENDED) {
+            return Err(ProtocolFault::ClosedStream);
+        }
+        if !record.is(state::HAS_BODY) {
+            return Err(ProtocolFault::DataBeforeHead);
+        }
+        let window = record.receive_window.checked_sub(header.len as u32);
+        record.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
+        if let Some(left) = &mut record.content_left {
+            *left = left.checked_sub(len).ok_or(ProtocolFault::ContentLength)?;
+            if ends && *left > 0 {
+                return Err(ProtocolFault::ContentLength);
+            }
+        }
+        if !ends && record.receive_window < STREAM_WINDOW / 2 {
+            frame::push_window_update(out, header.stream, STREAM_WINDOW - record.receive_window);
+            record.receive_window = STREAM_WINDOW;
+        }
+        Ok(true)
+    }
+
+    /// Tells of the next `len` bytes of the frame that has begun; `None`: there are none, and the response goes on.
+    fn tell_data(&mut self, len: usize) -> Option<Told> {
+        self.data.left -= len;
+        let stream = self.data.stream;
+        if self.data.left > 0 {
+            return Some(Told::Data { stream, len, ends: false });
+        }
+        let ends = self.data.ends;
+        self.skip = self.data.drop_rest();
+        if ends {
+            self.end_stream(stream);
+        }
+        (ends || len > 0).then_some(Told::Data { stream, len, ends })
+    }
+
+    fn end_stream(&mut self, stream: u32) {
+        if let Some(record) = self.streams.get(StreamId(stream)) {
+            record.state |= state::REMOTE_ENDED;
+            self.open -= 1;
+        }
+    }
+
+    /// Resets a stream for what the server has done wrong on it.
+    #[cold]
+    fn stream_fault(
+        &mut self,
+        stream: u32,
+        fault: ProtocolFault,
+        out: &mut Vec<u8>,
+    ) -> Option<Told> {
+        frame::push_reset(out, stream, fault.code());
+        self.end_early(stream, fault.code())
+    }
+}
