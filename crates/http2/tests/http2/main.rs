@@ -3,5 +3,11 @@
 /// Frames, header blocks and connections for tests.
 mod support;
 
+/// What clients can have done at most.
+mod attacks;
+
+/// What clients must not send.
+mod rules;
+
 /// Requests, bodies, responses, windows and turns.
 mod server;
