@@ -14,6 +14,7 @@ use drover_mech::mechanisms::{self, Mechanism};
 use drover_sys::tcp_table;
 use tempfile::TempDir;
 
+use crate::http2::wire::{self as http2, ClientWire};
 use crate::tls::wire::{self as tls, Wire};
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
@@ -86,6 +87,9 @@ impl Server {
         }
         if tls::is_wanted() && !says(&command, "--tls-cert") {
             command.args(tls::flags());
+        }
+        if http2::is_wanted() && !says(&command, "--http2") {
+            command.args(["--http2", "on"]);
         }
         Server::start_as_it_is(command, n_addresses)
     }
@@ -415,7 +419,7 @@ pub(crate) fn drover() -> Command {
 pub(crate) struct Client {
     /// Whom it is connected to.
     pub(crate) address: SocketAddr,
-    stream: BufReader<Wire>,
+    stream: BufReader<ClientWire>,
 }
 
 impl Client {
@@ -429,25 +433,48 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let address = stream.peer_addr().unwrap();
-        Client { address, stream: BufReader::new(Wire::to(address, stream)) }
+        let wire = Wire::to(address, stream);
+        let wire = match http2::is_wanted() && tls::is_server(address) {
+            true => ClientWire::over_http2(wire),
+            false => ClientWire::over_http1(wire),
+        };
+        Client { address, stream: BufReader::new(wire) }
+    }
+
+    /// A client that speaks HTTP/2 without having asked.
+    pub(crate) fn over_http2(stream: TcpStream) -> Client {
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let address = stream.peer_addr().unwrap();
+        Client::over(ClientWire::over_http2(Wire::to(address, stream)))
+    }
+
+    /// A client with this connection.
+    pub(crate) fn over(wire: ClientWire) -> Client {
+        Client { address: wire.wire.tcp().peer_addr().unwrap(), stream: BufReader::new(wire) }
+    }
+
+    /// A client that speaks HTTP/1.1 over this connection, or what it likes.
+    pub(crate) fn over_http1(wire: Wire) -> Client {
+        Client::over(ClientWire::over_http1(wire))
     }
 
     /// A client with this connection over TLS.
     pub(crate) fn over_tls(wire: Wire) -> Client {
-        Client { address: wire.tcp().peer_addr().unwrap(), stream: BufReader::new(wire) }
+        Client::over_http1(wire)
     }
 
     pub(crate) fn wire(&self) -> &Wire {
-        self.stream.get_ref()
+        &self.stream.get_ref().wire
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        self.stream.get_ref().tcp()
+        self.stream.get_ref().wire.tcp()
     }
 
     /// Sends the beginning of a handshake, and waits for nothing.
     pub(crate) fn say_hello(&mut self) {
-        self.stream.get_mut().say_hello();
+        self.stream.get_mut().wire.say_hello();
     }
 
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
@@ -456,7 +483,7 @@ impl Client {
 
     /// Makes the handshake, on a connection over TLS.
     pub(crate) fn await_handshake(&mut self) -> std::io::Result<()> {
-        self.stream.get_mut().await_handshake()
+        self.stream.get_mut().wire.await_handshake()
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -554,7 +581,7 @@ impl Client {
     }
 
     pub(crate) fn end_sending(&mut self) {
-        self.stream.get_mut().end_sending();
+        self.stream.get_mut().wire.end_sending();
     }
 
     /// Asserts that the server closes, in good order and without another byte.

@@ -27,6 +27,7 @@ mod harness;
 #[cfg(target_arch = "x86_64")]
 mod hijacked;
 mod hosts;
+mod http2;
 mod hung_mounts;
 mod idle;
 mod limits;

@@ -171,17 +171,20 @@ impl<S> ServerConnection<S> {
     /// the last stream (RFC 9113 section 6.8). The second one follows when the client has acknowledged a PING behind the first, or when
     /// this is called again. [`is_over`](Self::is_over) tells when all streams have ended.
     pub fn go_away(&mut self, out: &mut Vec<u8>) {
-        let last = match self.shutdown {
-            Shutdown::No => {
-                self.shutdown = Shutdown::Announced;
-                frame::push_go_away(out, MOST_31, ErrorCode::NoError, "");
-                return frame::push(out, kind::PING, 0, 0, &GOODBYE);
-            }
-            Shutdown::Announced => self.last_id,
-            Shutdown::Final(_) => return,
-        };
-        self.shutdown = Shutdown::Final(last);
-        frame::push_go_away(out, last, ErrorCode::NoError, "");
+        if self.shutdown != Shutdown::No {
+            return self.end(out);
+        }
+        self.shutdown = Shutdown::Announced;
+        frame::push_go_away(out, MOST_31, ErrorCode::NoError, "");
+        frame::push(out, kind::PING, 0, 0, &GOODBYE);
+    }
+
+    /// Names the last stream that is answered, without having asked for no more streams before: the connection is closed next.
+    pub fn end(&mut self, out: &mut Vec<u8>) {
+        if !matches!(self.shutdown, Shutdown::Final(_)) {
+            self.shutdown = Shutdown::Final(self.last_id);
+            frame::push_go_away(out, self.last_id, ErrorCode::NoError, "");
+        }
     }
 
     /// Fails if the stream has not begun: it must be another frame that begins it (RFC 9113 section 5.1).

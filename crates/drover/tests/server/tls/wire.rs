@@ -55,6 +55,11 @@ pub(crate) fn note(address: SocketAddr, is_tls: bool) {
     SPEAK_TLS.lock().unwrap().get_or_insert_default().insert(address, is_tls);
 }
 
+/// Whether a server of the suite has said that it listens at an address.
+pub(crate) fn is_server(address: SocketAddr) -> bool {
+    SPEAK_TLS.lock().unwrap().as_ref().is_some_and(|all| all.contains_key(&address))
+}
+
 /// Whether all servers are to speak TLS that have no certificate of their own.
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os("DROVER_TLS").is_some()
@@ -88,6 +93,11 @@ impl Wire {
         let name = ServerName::try_from(host.to_owned()).unwrap();
         let tls = ClientConnection::new(Arc::clone(client), name).unwrap();
         Wire { tcp, tls: Some(Box::new(tls)), has_spoken: false }
+    }
+
+    /// What a client sends that has its own idea of what is spoken.
+    pub(crate) fn plain(tcp: TcpStream) -> Wire {
+        Wire { tcp, tls: None, has_spoken: true }
     }
 
     pub(crate) fn tcp(&self) -> &TcpStream {

@@ -452,8 +452,7 @@ impl<'c, 'w> Session<'c, 'w> {
     async fn say_goodbye(&mut self) {
         let connection = self.connection;
         connection.conn.io(|io| {
-            self.announce_end(io.output);
-            self.http2.go_away(io.output);
+            self.http2.end(io.output);
             (0, ())
         });
         // Whoever has gone already misses nothing.
