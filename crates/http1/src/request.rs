@@ -194,8 +194,7 @@ fn refusal_for(error: httparse::Error, window: &[u8]) -> Refusal {
     }
 }
 
-/// Parses a whole head that another protocol has written in the form of HTTP/1.1 ([`Version::Http2`]; RFC 9113 section 8.3): `input`
-/// has nothing behind it.
+/// Parses a whole head that HTTP/2 has written in the form of HTTP/1.1 (RFC 9113 section 8.3), with nothing behind it.
 ///
 /// # Errors
 /// A [`Refusal`] as of [`parse`], and 431 for a head that is longer than `limits` allows.

@@ -31,7 +31,7 @@ fn serve(socket: &mut TcpStream) -> std::io::Result<()> {
     let (mut input, mut filled) = (vec![0; 2 * RECEIVE_MOST], 0);
     loop {
         let mut taken = 0;
-        let goes_on = loop {
+        let is_open = loop {
             let now = start.elapsed().as_nanos() as u64;
             let (used, event) = connection.receive(&input[taken..filled], now, &mut output);
             taken += used;
@@ -63,7 +63,7 @@ fn serve(socket: &mut TcpStream) -> std::io::Result<()> {
         output.clear();
         input.copy_within(taken..filled, 0);
         filled -= taken;
-        if !goes_on {
+        if !is_open {
             return Ok(());
         }
         let received = socket.read(&mut input[filled..])?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_http1::HeadLimits;
+use drover_http2::Http2Limits;
 use drover_mech::accept::wait_queue::Policy;
 use drover_mech::accept::{self, Strategy};
 use drover_mech::fileio::{self, Backend};
@@ -23,10 +24,10 @@ use drover_sys::unix_listener::UnixListener;
 use drover_usage::UsageError;
 
 use crate::access_log::AccessLog;
+use crate::acme::{AcmeSettings, ChallengeReader};
 use crate::auth::Auth;
 use crate::budget::{MemoryBudget, MemoryUse};
 use crate::hosts::{HostPattern, HostTable};
-use crate::http2::Http2;
 use crate::lookup::listings::Listings;
 use crate::lookup::revalidate::{Revalidate, RootWatch};
 use crate::private_files::OwnFiles;
@@ -159,6 +160,10 @@ pub struct Config {
     pub tls: Option<Arc<TlsSettings>>,
     /// Which of the bound addresses speak it. Filled in when they are bound.
     pub tls_listeners: TlsListeners,
+    /// The certificates that the supervisor gets from a CA; `None`: none. Workers need not know.
+    pub acme: Option<Arc<AcmeSettings>>,
+    /// Where workers find what they show to a CA; `None`: nothing. Filled in by the supervisor.
+    pub challenges: Option<ChallengeReader>,
     /// Where clients are sent to who connect to an address without TLS; `None`: they are served.
     pub https_redirect: Option<HttpsPort>,
     /// Where a server tells how it is and what it has counted (`admin`); `None`: nowhere.
@@ -377,6 +382,8 @@ impl Config {
             passed: Vec::new(),
             tls: None,
             tls_listeners: TlsListeners::default(),
+            acme: None,
+            challenges: None,
             https_redirect: None,
             admin: None,
             admin_hosts: Vec::new(),
@@ -424,5 +431,30 @@ impl Config {
             spin: None,
             root_watch: RootWatch::default(),
         }
+    }
+}
+
+/// Where HTTP/2 is spoken, and what its clients may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    /// Whether clients may choose it over TLS (ALPN `h2`, RFC 9113 section 3.2).
+    pub over_tls: bool,
+    /// Whether clients that know it beforehand may begin with it where TLS is not spoken (RFC 9113 section 3.3).
+    pub on_plain_ports: bool,
+    /// What a client may take.
+    pub limits: Http2Limits,
+}
+
+impl Http2 {
+    /// Whether it is spoken anywhere.
+    pub(crate) fn is_spoken(&self) -> bool {
+        self.over_tls || self.on_plain_ports
+    }
+}
+
+impl Default for Http2 {
+    /// Over TLS alone.
+    fn default() -> Http2 {
+        Http2 { over_tls: true, on_plain_ports: false, limits: Http2Limits::default() }
     }
 }

@@ -29,7 +29,8 @@
 //! A worker is a thread with a mechanism, listening sockets and a cache of its own (`worker/thread.rs`). A [`Server`] has
 //! the workers of one process (`crew.rs`). A [`Supervisor`] (`supervisor/`) keeps the rights and one or more such processes; when
 //! the configuration is reloaded (`reload.rs`), others succeed them; another program may succeed the server (`succession/`).
-//! `listen/` binds the addresses of the [`Config`]; `tls/` has the certificates of those that speak TLS.
+//! `listen/` binds the addresses of the [`Config`]; `tls/` has the certificates of those that speak TLS, and `acme/` gets them from
+//! a CA.
 //!
 //! A worker runs one coroutine per connection (`protocol/serve.rs`), which speaks a protocol (`protocol/http1/`). The protocol
 //! reads a request, and the worker's site decides the exchange (`exchange/`, `respond/answer.rs`): it looks files up (`lookup/`), and says
@@ -52,6 +53,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 
 mod access_log;
+mod acme;
 mod admin;
 mod auth;
 mod budget;
@@ -62,7 +64,6 @@ mod exchange;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod hosts;
-mod http2;
 mod json_messages;
 mod line_writer;
 mod listen;
@@ -88,11 +89,13 @@ pub mod trace;
 mod worker;
 
 pub use access_log::{AccessLog, Form as AccessLogForm, LogFormat};
+pub use acme::{AcmeSettings, ChallengeReader};
 pub use auth::Auth;
 pub use budget::{MemoryBudget, MemoryUse};
-pub use config::{Config, ContentSource, HostSite, Listen, STAT_THREADS, SiteSettings};
+pub use drover_http2::Http2Limits;
+
+pub use config::{Config, ContentSource, HostSite, Http2, Listen, STAT_THREADS, SiteSettings};
 pub use hosts::HostPattern;
-pub use http2::{Http2, Http2Limits};
 pub use lookup::listings::Listings;
 pub use lookup::revalidate::{Revalidate, RootWatch};
 pub use private_files::{read_again, refuse_served};
@@ -113,7 +116,7 @@ pub use supervisor::keep::Supervisor;
 pub use supervisor::process::{
     ChildLimits, FLAG as WORKER_FLAG, Inheritance, MechanismAndStrategy, OpenedFiles, be_child,
 };
-pub use tls::{HttpsPort, TlsListeners, TlsSettings};
+pub use tls::{HttpsPort, ObtainedCertificates, TlsListeners, TlsSettings};
 
 /// The value of `Server` in every response.
 pub(crate) const SERVER: &str = "drover";

@@ -95,6 +95,11 @@ impl Reloader {
         Ok(Some(next))
     }
 
+    /// The server goes on with certificates that it has got itself.
+    pub(crate) fn renewed(&mut self, tls: Arc<TlsSettings>) {
+        self.in_force.1.tls = Some(tls);
+    }
+
     /// The server goes on with the configuration of these arguments.
     pub(crate) fn took(&mut self, arguments: Vec<OsString>) {
         self.in_force = (arguments, std::mem::take(&mut self.files_read));

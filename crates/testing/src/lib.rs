@@ -8,6 +8,8 @@
 //! file beside its test binaries, and the target `skipped` of this crate, which runs last, prints how
 //! many tests were skipped and why.
 
+#[cfg(feature = "acme-ca")]
+pub mod acme_ca;
 mod booted_root;
 pub mod browser;
 mod finally;

@@ -106,6 +106,12 @@ impl Certificate {
         &self.names
     }
 
+    /// From when on it is valid.
+    #[must_use]
+    pub fn valid_from(&self) -> SystemTime {
+        self.valid_from
+    }
+
     /// Until when it is valid.
     #[must_use]
     pub fn valid_until(&self) -> SystemTime {

@@ -74,6 +74,16 @@ pub fn files(folder: &Path) -> CertificateFiles {
     CertificateFiles { certificate: file("server.pem"), key: file("server-key.pem") }
 }
 
+/// A certificate for `names` that nobody trusts and nothing is kept of: to find what a server with one would do.
+///
+/// # Errors
+/// The operating system has no random bytes, or a name is none.
+pub fn in_memory(names: &[String]) -> anyhow::Result<Certificate> {
+    let made = rcgen::generate_simple_self_signed(names)?;
+    let files = CertificateFiles { certificate: "self-signed".into(), key: "self-signed".into() };
+    Certificate::of(files, made.cert.pem(), made.signing_key.serialize_pem())
+}
+
 /// Whether there is a certificate in `files` that is for all `names` and for a while.
 fn is_still_good(files: &CertificateFiles, names: &[String]) -> bool {
     let read = |path: &Path| fs::read_to_string(path).ok();
@@ -180,10 +190,7 @@ fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
 #[cfg(test)]
 pub(crate) fn for_tests(names: &[&str]) -> std::sync::Arc<Certificate> {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let files = CertificateFiles { certificate: "cert".into(), key: "key".into() };
-    let (text, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-    std::sync::Arc::new(Certificate::of(files, text, key).unwrap())
+    std::sync::Arc::new(in_memory(&names).unwrap())
 }
 
 #[cfg(test)]

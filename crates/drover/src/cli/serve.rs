@@ -192,7 +192,9 @@ impl Planned {
         for_workers.replace("memory", memory.word().into(), FlagOrigin::Supervisor);
         let (chosen, why_no_rings) = choose(&args, is_passed)?;
         let (processes, served) = (args.processes, what_is_served(&args));
+        let acme = flags::acme::settings(&args)?;
         let mut config = configuration(args, chosen, &OpenedFiles::default())?;
+        config.acme = acme;
         if is_passed && flags.is_default("listen") {
             config.listen.clear();
         }

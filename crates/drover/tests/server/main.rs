@@ -5,6 +5,7 @@
 
 mod accepting;
 mod access_log;
+mod acme;
 mod activation;
 mod admin;
 mod allowed_hosts;

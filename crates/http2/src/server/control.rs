@@ -1,6 +1,6 @@
 //! Frames that control the connection and its streams.
 
-use super::receive::Taken;
+use super::receive::TakenFrame;
 use super::{EARLY_PRIORITIES, Greeting, ServerConnection, Shutdown};
 use crate::block::dependency;
 use crate::error::{ErrorCode, ProtocolFault};
@@ -76,7 +76,12 @@ impl<S> ServerConnection<S> {
         Ok(())
     }
 
-    pub(super) fn take_reset(&mut self, header: FrameHeader, payload: &[u8], now: u64) -> Taken<S> {
+    pub(super) fn take_reset(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        now: u64,
+    ) -> TakenFrame<S> {
         if payload.len() != 4 {
             return Err(ProtocolFault::ResetSize);
         }
@@ -91,7 +96,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         let by = payload.try_into().map_err(|_| ProtocolFault::WindowUpdateSize)?;
         let by = u32::from_be_bytes(by) & MOST_31;
         if header.stream == 0 {
@@ -125,7 +130,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         if header.stream == 0 {
             return Err(ProtocolFault::NeedsStream);
         }

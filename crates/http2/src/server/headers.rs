@@ -1,6 +1,6 @@
 //! Header blocks: requests and trailers.
 
-use super::receive::{Taken, Told};
+use super::receive::{TakenFrame, Told};
 use super::{ServerConnection, Shutdown};
 use crate::block;
 use crate::error::{ErrorCode, ProtocolFault};
@@ -47,7 +47,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         let (fragment, depends_on) = block::fragment(header, payload)?;
         let target = self.target(header, depends_on)?;
         let ends = header.has(flag::END_STREAM);
@@ -72,7 +72,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         self.block.parts += 1;
         if self.block.parts > self.limits.continuations {
             return Err(ProtocolFault::TooManyContinuations);
@@ -143,7 +143,7 @@ impl<S> ServerConnection<S> {
         is_last: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         let Some(target) = self.block.target else { return Ok(None) };
         let (block, decoder, most) = (&mut self.block, &mut self.decoder, self.limits.head);
         match target {
@@ -190,7 +190,7 @@ impl<S> ServerConnection<S> {
         ends: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         let before = self.decoder.changes();
         // A table of another size would have to be acknowledged in the block, which then differs.
         if self.last_block.changes == before && self.last_block.bytes == block && !block.is_empty()
@@ -207,7 +207,7 @@ impl<S> ServerConnection<S> {
         ends: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         let before = self.decoder.changes();
         self.last_block.bytes.clear();
         self.head.begin(self.limits.head);
@@ -234,7 +234,7 @@ impl<S> ServerConnection<S> {
         is_repeated: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         if !is_repeated && let Err(fault) = self.head.finish() {
             return self.stream_fault(stream, fault, now, out);
         }
@@ -274,7 +274,7 @@ impl<S> ServerConnection<S> {
 
     /// Resets a stream beyond the limit of open ones.
     #[cold]
-    fn refuse(&mut self, stream: u32, out: &mut Vec<u8>) -> Taken<S> {
+    fn refuse(&mut self, stream: u32, out: &mut Vec<u8>) -> TakenFrame<S> {
         self.used.refused += 1;
         if self.used.refused > self.limits.refused {
             return Err(ProtocolFault::TooManyRefused);

@@ -19,7 +19,7 @@ pub(super) enum Told<S> {
 }
 
 /// What a frame leads to: mostly there is nothing to tell.
-pub(super) type Taken<S> = Result<Option<Told<S>>, ProtocolFault>;
+pub(super) type TakenFrame<S> = Result<Option<Told<S>>, ProtocolFault>;
 
 impl<S> ServerConnection<S> {
     /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it. What the protocol
@@ -114,7 +114,7 @@ impl<S> ServerConnection<S> {
         used: &mut usize,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         if self.skip > 0 {
             *used = input.len().min(self.skip as usize);
             self.skip -= *used as u32;
@@ -171,7 +171,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         match header.kind {
             kind::PRIORITY => self.take_priority(header, payload, now, out),
             kind::RST_STREAM => self.take_reset(header, payload, now),
@@ -196,7 +196,7 @@ impl<S> ServerConnection<S> {
         used: &mut usize,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         if header.stream == 0 {
             return Err(ProtocolFault::NeedsStream);
         }
@@ -284,7 +284,7 @@ impl<S> ServerConnection<S> {
         fault: ProtocolFault,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> Taken<S> {
+    ) -> TakenFrame<S> {
         self.used.reset(&self.limits, now)?;
         self.used.waiting_acks += 1;
         frame::push_reset(out, stream, fault.code());

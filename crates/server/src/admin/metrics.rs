@@ -269,6 +269,24 @@ fn of_tls(out: &mut Exposition, facts: &ServerFacts, rows: &[CounterRow]) {
         let labels = format_args!("{{certificate=\"{number}\",host=\"{host}\"}}");
         out.sample(name, labels, certificate.expires_at_s);
     }
+    of_acme(out, facts);
+}
+
+/// How far the server is with certificates that it gets from a CA; nothing without `--acme`.
+fn of_acme(out: &mut Exposition, facts: &ServerFacts) {
+    if facts.acme.is_empty() {
+        return;
+    }
+    let label = |name: &str| format!("{{host=\"{name}\"}}");
+    let name = "drover_acme_next_attempt_seconds";
+    let help = "When the CA is asked for the host's next certificate, in seconds since 1970.";
+    out.metric(name, "gauge", help);
+    facts.acme.iter().for_each(|it| out.sample(name, label(&it.name), it.next_attempt_at_s));
+    let name = "drover_acme_failures";
+    let help =
+        "How many attempts to get the host's certificate have failed since the last success.";
+    out.metric(name, "gauge", help);
+    facts.acme.iter().for_each(|it| out.sample(name, label(&it.name), it.failures));
 }
 
 /// How long responses took: a histogram of each worker.

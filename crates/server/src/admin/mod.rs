@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use crate::Config;
+use crate::acme::AcmeNameFacts;
 use crate::admin::process::ProcessQuestions;
 use crate::config::Listen;
 use crate::hosts::{AllowedHosts, HostPattern};
@@ -83,6 +84,8 @@ pub(crate) struct ServerFacts {
     last_reload_refused: Option<String>,
     /// The certificates that are shown to clients; none without TLS.
     certificates: Vec<CertificateFacts>,
+    /// How far the server is with certificates that it gets from a CA; none without `--acme`.
+    acme: Vec<AcmeNameFacts>,
 }
 
 /// A certificate that is shown to clients.
@@ -126,6 +129,7 @@ impl ServerFacts {
             reloads: 0,
             last_reload_refused: None,
             certificates: certificates_of(config),
+            acme: Vec::new(),
         }
     }
 
@@ -133,8 +137,19 @@ impl ServerFacts {
     pub(crate) fn reload(&mut self, config: &Config) {
         let now = ServerFacts::of(config, self.processes, &[]);
         let (reloads, started_at_s) = (self.reloads + 1, self.started_at_s);
-        let addresses = std::mem::take(&mut self.addresses);
-        *self = ServerFacts { reloads, started_at_s, addresses, ..now };
+        let (addresses, acme) =
+            (std::mem::take(&mut self.addresses), std::mem::take(&mut self.acme));
+        *self = ServerFacts { reloads, started_at_s, addresses, acme, ..now };
+    }
+
+    /// The server of `config` has renewed certificates.
+    pub(crate) fn renew(&mut self, config: &Config) {
+        self.certificates = certificates_of(config);
+    }
+
+    /// The server is so far with certificates that it gets from a CA.
+    pub(crate) fn tell_acme(&mut self, facts: &[AcmeNameFacts]) {
+        self.acme = facts.to_vec();
     }
 
     /// The server could not reload its configuration.

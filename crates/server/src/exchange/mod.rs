@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use drover_http1::{FieldList, Refusal, Status};
 use drover_mech::Key;
 use drover_mech::fileio::ReadTimes;
+use drover_mech::net::SharedBytes;
 
 pub(crate) use content::{Content, FixedBody};
 pub(crate) use facts::{FactsWanted, RequestFacts};
@@ -150,6 +151,20 @@ impl Exchange {
     pub(crate) fn refuse(&mut self, refusal: Refusal) {
         self.tell_refusal(refusal.status);
         self.say(refusal.status, refusal.reason);
+    }
+
+    /// Decides on what is shown to a CA. A body without memory for it is an error of the server.
+    pub(crate) fn show_challenge(&mut self, content: &[u8]) {
+        let fill = |bytes: &mut [u8]| -> std::io::Result<()> {
+            bytes.copy_from_slice(content);
+            Ok(())
+        };
+        let Ok(bytes) = SharedBytes::new(content.len(), (), fill) else {
+            return self.refuse(Refusal { status: Status::ServiceUnavailable, reason: "" });
+        };
+        let fields = self.answer(Status::Ok).content_type("application/octet-stream").nosniff();
+        fields.content_length(content.len() as u64).push("Cache-Control", b"no-store");
+        self.content = Content::ProcessWide(bytes);
     }
 
     /// Adds the fields that the status of an error asks for.

@@ -5,15 +5,18 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use drover_http1::{Method, Request};
 use drover_mech::net::{Conn, Net, Progress};
 use drover_sys::process::monotonic_nanos;
 use tracing::warn;
 
 use super::WorkerService;
 use super::response_start::ResponseStart;
+use crate::exchange::Exchange;
 use crate::lookup::pending::{PendingAnswer, RequestKey, Requester};
 use crate::observe::{ObservedConnection, Observers};
 use crate::proxies::client::ClientAddress;
+use crate::respond::answer::{Answered, SiteState};
 use crate::status::statistics::Counter;
 
 /// How long a connection that is closed for a fault is read on, so that the client finds the response.
@@ -101,6 +104,27 @@ impl<'w> ServedConnection<'w> {
         match self.is_redirected {
             false => None,
             true => self.service.tls.as_ref().and_then(|tls| tls.redirect()),
+        }
+    }
+
+    /// Decides what is answered to a request.
+    pub(super) fn answer(
+        &self,
+        request: &Request<'_>,
+        exchange: &mut Exchange,
+        site: &mut SiteState<'_>,
+    ) -> Answered {
+        // A CA asks for any host, without a password, and over plain HTTP.
+        if let Some(challenges) = &self.service.challenges
+            && matches!(request.method, Method::Get | Method::Head)
+            && let Some(content) = challenges.of_path(request.path)
+        {
+            exchange.show_challenge(&content);
+            return Answered::Ready;
+        }
+        match self.https_port() {
+            None => site.answer(request, exchange, self.conn.net()),
+            Some(port) => site.redirect_to_https(request, port, exchange),
         }
     }
 

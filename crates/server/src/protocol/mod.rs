@@ -25,6 +25,8 @@ use http1::Http1;
 use http2::WorkerHttp2;
 use tls::WorkerTls;
 
+use crate::acme::ChallengeReader;
+use crate::config::Config;
 use crate::observe::Observers;
 use crate::proxies::trusted::TrustedProxies;
 use crate::respond::site::Site;
@@ -70,6 +72,8 @@ pub(crate) struct WorkerService<'w> {
     pub(crate) observers: Option<Box<Observers>>,
     /// TLS, if some connections are over it.
     tls: Option<Box<WorkerTls>>,
+    /// What is shown to a CA that asks for it.
+    challenges: Option<ChallengeReader>,
     /// Whether somebody asks whose a connection is.
     has_users: bool,
 }
@@ -80,12 +84,23 @@ impl<'w> WorkerService<'w> {
         limits: Limits,
         counters: &'w WorkerCounters,
         observers: Option<Box<Observers>>,
-        tls: Option<WorkerTls>,
-        http2: WorkerHttp2,
+        (tls, challenges): (Option<WorkerTls>, Option<ChallengeReader>),
+        config: &Config,
     ) -> WorkerService<'w> {
         let has_users = (0..site.count()).any(|number| site.has_users(number));
         let (http1, tls) = (Http1::default(), tls.map(Box::new));
-        WorkerService { site, http1, http2, counters, limits, observers, tls, has_users }
+        let http2 = WorkerHttp2::of(config);
+        WorkerService {
+            site,
+            http1,
+            http2,
+            counters,
+            limits,
+            observers,
+            tls,
+            challenges,
+            has_users,
+        }
     }
 
     /// Whether something comes before the first request of some connections: a header of a proxy, a handshake.

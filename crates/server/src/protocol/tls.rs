@@ -1,10 +1,11 @@
 //! The beginning of a connection over TLS: the handshake, before anything is spoken.
 
 use std::io;
+use std::sync::Arc;
 
 use drover_mech::net::{Conn, Layer};
 use drover_tls::server::{
-    HandshakeEnd, HandshakeFailure, ServerLayer, ServerLayers, is_client_hello,
+    CHALLENGE_PROTOCOL, HandshakeEnd, HandshakeFailure, ServerLayer, ServerLayers, is_client_hello,
 };
 
 use super::connection::ServedConnection;
@@ -33,7 +34,11 @@ impl WorkerTls {
     pub(crate) fn of(config: &Config, counters: &WorkerCounters) -> Option<WorkerTls> {
         let settings = config.tls.as_ref()?;
         let counters = counters.clone();
-        let layers = ServerLayers::new(settings.server(), move |end| count(&counters, end));
+        let server = match &config.challenges {
+            None => settings.server(),
+            Some(challenges) => settings.server().answering(Arc::new(challenges.clone())),
+        };
+        let layers = ServerLayers::new(server, move |end| count(&counters, end));
         let listeners = config.tls_listeners.clone();
         let redirect = config.https_redirect.map(|port| port.among(&listeners));
         Some(WorkerTls { layers, listeners, redirect })
@@ -82,7 +87,15 @@ pub(super) async fn begin(connection: &ServedConnection<'_>, tls: &WorkerTls) ->
     };
     conn.set_layer(Box::new(layer));
     conn.set_deadline(time_outs.header);
-    let Err(error) = conn.open_layer().await else { return Ok(true) };
+    let Err(error) = conn.open_layer().await else {
+        let speaks = |layer: &ServerLayer| layer.protocol() == Some(CHALLENGE_PROTOCOL);
+        let is_challenge = conn.with_layer(speaks) == Some(true);
+        if is_challenge {
+            // Nothing is said after the handshake of a CA.
+            connection.linger().await?;
+        }
+        return Ok(!is_challenge);
+    };
     match error.kind() {
         io::ErrorKind::TimedOut => tls.layers.failed(HandshakeFailure::TimedOut),
         // The layer has told the reason; the alert for the client may not have left yet.

@@ -12,6 +12,7 @@ use anyhow::bail;
 use tracing::warn;
 
 use super::child::{ChildEvent, ChildProcess, describe};
+use crate::acme::AcmeNameFacts;
 use crate::admin::process::{AdminInheritance, FromAdmin, ToAdmin, WorkerProcessFacts};
 use crate::admin::{BoundAdmin, ServerFacts};
 use crate::config::Config;
@@ -189,6 +190,18 @@ impl AdminKeeper {
     /// The server has reloaded its configuration, and is one of `config` now.
     pub(crate) fn reloaded(&mut self, config: &Config) {
         self.facts.reload(config);
+        self.tell(&ToAdmin::Facts(self.facts.clone()), None);
+    }
+
+    /// The server of `config` has renewed certificates.
+    pub(crate) fn renewed(&mut self, config: &Config) {
+        self.facts.renew(config);
+        self.tell(&ToAdmin::Facts(self.facts.clone()), None);
+    }
+
+    /// The server is so far with certificates that it gets from a CA.
+    pub(crate) fn renews(&mut self, facts: &[AcmeNameFacts]) {
+        self.facts.tell_acme(facts);
         self.tell(&ToAdmin::Facts(self.facts.clone()), None);
     }
 

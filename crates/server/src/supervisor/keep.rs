@@ -8,6 +8,7 @@
 //! once, the pause before a replacement grows. Workers die with the supervisor. A supervisor of idle workers sleeps.
 
 mod next_workers;
+mod renewed;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -27,6 +28,7 @@ use super::admin_keeper::AdminKeeper;
 use super::child::ChildEvent;
 use super::messages::FromWorker;
 use super::process_crew::{CrewListeners, Message, ProcessCrew};
+use super::renewal::CertificateRenewal;
 use super::service_manager::ServiceManager;
 use crate::admin::BoundAdmin;
 use crate::admin::process::FromAdmin;
@@ -100,6 +102,8 @@ pub struct Supervisor {
     roots_seen: Instant,
     /// When certificates are looked at again, which end one day.
     certificates_due: Option<Instant>,
+    /// Certificates that are got from a CA, if some are.
+    renewal: Option<CertificateRenewal>,
     /// The service manager, if one has started the server.
     manager: Option<ServiceManager>,
     sender: Sender<Message>,
@@ -141,7 +145,9 @@ impl Supervisor {
         let manager = ServiceManager::of_environment();
         let (sender, inbox) = channel();
         let (tls, tls_listeners) = (bound.tls.clone(), bound.tls.clone());
-        let config = Arc::new(Config { passed: Vec::new(), tls_listeners, ..config });
+        let renewal = config.acme.as_ref().map(|_| CertificateRenewal::new()).transpose()?;
+        let challenges = renewal.as_ref().map(CertificateRenewal::challenges);
+        let config = Arc::new(Config { passed: Vec::new(), tls_listeners, challenges, ..config });
         config.tls.iter().for_each(|tls| tls.warn());
         let addresses = bound.addresses.clone();
         let (made, sockets) = listeners_of(bound, among);
@@ -162,6 +168,7 @@ impl Supervisor {
             roots_due: None,
             roots_seen: Instant::now(),
             certificates_due: config.tls.is_some().then(|| Instant::now() + CERTIFICATES_EVERY),
+            renewal,
             manager,
             sender,
             inbox,
@@ -315,11 +322,13 @@ impl Supervisor {
     /// Connections that were open when the workers were killed. What goes wrong in a worker before is
     /// answered by another worker.
     pub fn run(&mut self) -> anyhow::Result<()> {
+        self.plan_renewal();
         self.keep();
         let stopped = match self.crews.is_empty() {
             true => Ok(()),
             false => self.stop_after_deferred(),
         };
+        self.renewal.iter_mut().for_each(CertificateRenewal::finish);
         status::counters::finish(&self.fixed.counters_file(), &self.counters);
         self.admin.iter_mut().for_each(AdminKeeper::end);
         stopped
@@ -384,6 +393,7 @@ impl Supervisor {
             (self.roots_due, self.roots_seen) = (None, now);
             self.serve_replaced_roots();
         }
+        self.serve_renewed();
         if self.certificates_due.is_some_and(|due| due <= now) {
             self.certificates_due = Some(now + CERTIFICATES_EVERY);
             let crew = self.crews.get(&self.serving);
@@ -395,9 +405,11 @@ impl Supervisor {
     fn next_message(&self, end: Option<Instant>) -> Option<Message> {
         let due = self.crews.values().filter_map(ProcessCrew::due);
         let of_admin = self.admin.as_ref().and_then(AdminKeeper::due);
+        let renewed = self.renewal.as_ref().and_then(CertificateRenewal::due);
         match due
             .chain(end)
             .chain(of_admin)
+            .chain(renewed.filter(|_| !self.hand_over.is_under_way()))
             .chain(self.roots_due)
             .chain(self.certificates_due)
             .min()
@@ -416,6 +428,7 @@ impl Supervisor {
             Message::Changed => self.crews.values().for_each(ProcessCrew::tell_changes),
             Message::Reload => self.reload_again = true,
             Message::HandOver(step) => self.hand_over_steps.push_back(step),
+            Message::Acme(heard) => self.hear_renewal(heard),
             Message::Admin(_, ChildEvent::Message(FromAdmin::Asks)) => {
                 let facts = self.crews.values().flat_map(ProcessCrew::facts).collect();
                 if let Some(admin) = &self.admin {
@@ -506,6 +519,8 @@ impl Supervisor {
             HandOverStep::Leave(left) => {
                 self.hand_over =
                     HandOverState::UnderWay(self.crews.get(&serving).map(WorkerPlans::of));
+                // Nobody here answers the CA any more.
+                self.renewal.iter_mut().for_each(CertificateRenewal::end);
                 self.retire(serving);
                 if self.until_left(|_| true).is_ok() {
                     let _sent = left.send(());
@@ -523,6 +538,7 @@ impl Supervisor {
                 if let Some(before) = self.hand_over.resume() {
                     self.go_on_as_before(before);
                 }
+                self.plan_renewal();
             }
         }
     }

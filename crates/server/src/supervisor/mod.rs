@@ -7,4 +7,5 @@ pub(crate) mod keep;
 mod messages;
 pub(crate) mod process;
 mod process_crew;
+mod renewal;
 pub(crate) mod service_manager;

@@ -26,6 +26,7 @@ use super::messages::{FromWorker, ToWorker};
 use crate::Config;
 use crate::ContentSource;
 use crate::StopSignals;
+use crate::acme::ChallengeReader;
 use crate::admin::process::{AdminInheritance, be_admin};
 use crate::crew::CrewPlan;
 use crate::json_messages::{self, short};
@@ -100,6 +101,8 @@ pub struct Inheritance {
     roots: Vec<(PathBuf, RawFd)>,
     /// Which addresses speak TLS.
     tls: TlsListeners,
+    /// The descriptor of what is shown to a CA.
+    challenges: Option<RawFd>,
     /// The files of users, certificates and keys: their paths, and what the supervisor has read.
     texts: Vec<(PathBuf, String)>,
 }
@@ -150,6 +153,14 @@ impl OpenedFiles {
     }
 }
 
+impl OpenedFiles {
+    /// Whether a supervisor has read files of users, certificates or keys.
+    #[must_use]
+    pub fn has_texts(&self) -> bool {
+        !self.texts.is_empty()
+    }
+}
+
 impl Inheritance {
     /// What workers of `config` inherit beside sockets, counters and files for writing: the roots, the users, the certificates.
     pub(super) fn of(config: &Config, first: usize, listeners: InheritedListeners) -> Inheritance {
@@ -170,6 +181,7 @@ impl Inheritance {
             events: None,
             roots: roots.collect(),
             tls: config.tls_listeners.clone(),
+            challenges: config.challenges.as_ref().map(|it| it.file().as_raw_fd()),
             texts,
         }
     }
@@ -292,6 +304,9 @@ fn serve(
     control: &Arc<MessageSocket>,
 ) -> anyhow::Result<()> {
     config.tls_listeners.clone_from(&inheritance.tls);
+    let challenges = inheritance.challenges.map(process::inherited).transpose();
+    let challenges = challenges.context("what is shown to the CA is not there")?;
+    config.challenges = challenges.map(ChallengeReader::of);
     let asks = Arc::clone(control);
     config.root_watch = RootWatch::new(move || {
         let message = serde_json::to_vec(&FromWorker::RootReplaced).unwrap_or_default();
@@ -345,7 +360,8 @@ pub(super) fn passed_on<'d>(
     config: &'d Config,
     others: impl IntoIterator<Item = BorrowedFd<'d>>,
 ) -> Vec<BorrowedFd<'d>> {
-    roots_of(config).map(|(_, directory)| directory).chain(others).collect()
+    let roots = roots_of(config).map(|(_, directory)| directory);
+    roots.chain(config.challenges.as_ref().map(ChallengeReader::file)).chain(others).collect()
 }
 
 #[cfg(test)]

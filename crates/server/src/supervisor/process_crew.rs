@@ -18,6 +18,7 @@ use super::child::{ChildEvent, ChildProcess, describe};
 use super::heartbeat::HANGS_AFTER;
 use super::messages::{FromWorker, ToWorker};
 use super::process::{Inheritance, Inherited, InheritedListeners, passed_on};
+use crate::acme::FromKeeper;
 use crate::admin::process::{FromAdmin, WorkerProcessFacts};
 use crate::config::Config;
 use crate::output_files::{OutputFiles, UnreadPipe, open_log};
@@ -141,6 +142,8 @@ pub(super) enum Message {
     Reload,
     /// Another server takes over.
     HandOver(HandOverStep),
+    /// What the thread that gets certificates has.
+    Acme(FromKeeper),
 }
 
 impl ProcessCrew {

@@ -5,4 +5,4 @@ mod listeners;
 mod settings;
 
 pub use listeners::{HttpsPort, TlsListeners};
-pub use settings::TlsSettings;
+pub use settings::{ObtainedCertificates, TlsSettings};

@@ -26,7 +26,6 @@ use crate::hosts::NamedSites;
 use crate::observe::Observers;
 use crate::observe::spin::Spin;
 use crate::protocol::addresses::{AddressCounter, AddressLimit};
-use crate::protocol::http2::WorkerHttp2;
 use crate::protocol::serve::serve;
 use crate::protocol::tls::WorkerTls;
 use crate::protocol::{Limits, TimeOuts, WorkerService, connection};
@@ -90,9 +89,8 @@ pub(crate) fn run(plan: WorkerPlan, ready: impl FnOnce(Remote)) -> anyhow::Resul
     let clock = DateClock::new(net.now());
     let sites = ServedSites::open(&config, sharers, &clock, &net)?;
     let site = Site::new(SiteState { clock, sites, counters: &counters });
-    let tls = WorkerTls::of(&config, &counters);
-    let http2 = WorkerHttp2::of(&config);
-    let service = WorkerService::new(site, limits, &counters, observers, tls, http2);
+    let tls = (WorkerTls::of(&config, &counters), config.challenges.clone());
+    let service = WorkerService::new(site, limits, &counters, observers, tls, &config);
     let site = &service.site;
     let failure = RefCell::new(None);
     let fail = |what, error| {

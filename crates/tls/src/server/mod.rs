@@ -1,6 +1,7 @@
 //! The server's side: one [`ServerTls`] for a configuration, from which each worker has its [`ServerLayers`].
 
 mod by_name;
+mod challenges;
 mod hello;
 mod layer;
 mod tickets;
@@ -21,6 +22,7 @@ use crate::algorithms;
 use crate::certificate::Certificate;
 use by_name::CertificatesByName;
 pub use by_name::CertifiedHosts;
+pub use challenges::{CHALLENGE_PROTOCOL, ChallengeCertificate, ChallengeCertificates};
 pub use hello::is_client_hello;
 pub(crate) use layer::version_name;
 pub use layer::{HandshakeEnd, HandshakeFacts, HandshakeFailure, ServerLayer, ServerLayers};

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use drover_mech::mechanisms::Features;
 
 use super::config::{self, FlagValues, SettingNotes};
-use super::flags::Args;
 use super::flags::memory::amount as told;
+use super::flags::{self, Args};
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
 use drover_server::{Listen, MechanismAndStrategy, MemoryUse, OpenedFiles, Server};
@@ -19,6 +19,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let (chosen, why_no_rings) = choose(&args, false)?;
     let served = what_is_served(&args);
     let notes = notes(&args, chosen, why_no_rings.as_deref());
+    let acme = flags::acme::settings(&args)?;
     let config = configuration(args, chosen, &OpenedFiles::default())?;
     Server::check(&config)?;
     let sandbox = Server::try_sandbox(&config)?.in_words;
@@ -34,6 +35,9 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
             let name = certificate.files().certificate.display().to_string();
             writeln!(out, "# warning: --tls-cert {}: {problem}", printable(&name))?;
         }
+    }
+    for line in acme.iter().flat_map(|acme| flags::acme::described(acme)) {
+        writeln!(out, "# --acme: {}", printable(&line))?;
     }
     writeln!(out, "\n# Who has set what, as a file for --config:")?;
     Ok(write!(out, "{}", config::table(flags, &notes))?)

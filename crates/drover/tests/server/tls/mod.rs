@@ -19,7 +19,7 @@ use wire::{TestCertificate, Wire};
 const KINDS: [&str; 3] = ["epoll-et", "poll", "uring"];
 
 /// Runs `case` over one mechanism of each kind.
-fn on_each_kind(case: impl Fn(&'static Mechanism) + Sync) {
+pub(crate) fn on_each_kind(case: impl Fn(&'static Mechanism) + Sync) {
     let usable = usable_mechanisms();
     let kinds: Vec<_> = usable.into_iter().filter(|it| KINDS.contains(&it.name)).collect();
     drover_testing::side_by_side(&kinds, |mechanism| case(mechanism));

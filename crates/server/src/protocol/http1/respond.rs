@@ -203,11 +203,7 @@ impl Http1State {
         if let Some(observers) = &service.observers {
             observers.asked(request, &mut self.exchange);
         }
-        let answered = match https_port {
-            None => site.answer(request, &mut self.exchange, net),
-            Some(port) => site.redirect_to_https(request, port, &mut self.exchange),
-        };
-        match answered {
+        match connection.answer(request, &mut self.exchange, site) {
             Answered::Ready => {}
             Answered::Wait(open, hints) => {
                 if !hints.is_empty() {

@@ -17,7 +17,7 @@ use std::io;
 use drover_http2::{Http2Limits, PREFACE};
 
 use respond::Http2State;
-use session::{NextStep, Session};
+use session::{Http2Session, NextStep};
 
 use super::connection::ServedConnection;
 use crate::config::Config;
@@ -51,7 +51,7 @@ impl WorkerHttp2 {
 
 /// Receives, responds and sends, until one side ends the connection.
 pub(super) async fn converse(connection: &ServedConnection<'_>) -> io::Result<()> {
-    let mut session = Session::new(connection);
+    let mut session = Http2Session::new(connection);
     loop {
         let (next, progress) = connection.conn.respond(|io| session.turn(io));
         if connection.record_progress(progress, 0, 0)?.is_none() {

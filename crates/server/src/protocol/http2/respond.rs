@@ -133,11 +133,7 @@ impl Http2State {
             exchange.refuse(OTHER_CERTIFICATE);
             return Ok(with_body);
         }
-        let answered = match https_port {
-            None => site.answer(&request, exchange, net),
-            Some(port) => site.redirect_to_https(&request, port, exchange),
-        };
-        if let Answered::Wait(open, hints) = answered {
+        if let Answered::Wait(open, hints) = connection.answer(&request, exchange, site) {
             return Err((open, hints));
         }
         let is_usual = exchange.fields.is_empty()

@@ -30,7 +30,7 @@ const HEAD_TOO_LONG: Refusal =
     Refusal { status: Status::HeadTooLarge, reason: "request head too long" };
 
 /// A response that is under way.
-pub(super) struct Sending {
+pub(super) struct OpenResponse {
     body: StreamBody,
     /// What observers read at its end, if they do.
     exchange: Option<Box<Exchange>>,
@@ -42,21 +42,21 @@ pub(super) struct Sending {
 pub(super) enum StreamWork {
     /// Something is found out for it: [`WaitingStreams`] has it.
     Waiting,
-    Sending(Sending),
+    OpenResponse(OpenResponse),
 }
 
 /// What comes after a turn.
 pub(super) enum NextStep {
     /// Another turn: there is more to send, or to read.
     LookAgain,
-    /// [`Session::wait`].
+    /// [`Http2Session::wait`].
     Wait,
     /// The connection ends.
     End,
 }
 
 /// A connection that speaks HTTP/2.
-pub(super) struct Session<'c, 'w> {
+pub(super) struct Http2Session<'c, 'w> {
     connection: &'c ServedConnection<'w>,
     http2: ServerConnection<StreamWork>,
     waiting: WaitingStreams,
@@ -81,12 +81,12 @@ pub(super) struct Session<'c, 'w> {
     has_failed: bool,
 }
 
-impl<'c, 'w> Session<'c, 'w> {
+impl<'c, 'w> Http2Session<'c, 'w> {
     /// Begins; what is said first stands in the output then.
-    pub(super) fn new(connection: &'c ServedConnection<'w>) -> Session<'c, 'w> {
+    pub(super) fn new(connection: &'c ServedConnection<'w>) -> Http2Session<'c, 'w> {
         let limits = &connection.service.http2.limits;
         let http2 = connection.conn.io(|io| (0, ServerConnection::new(limits, io.output)));
-        Session {
+        Http2Session {
             connection,
             http2,
             waiting: WaitingStreams::default(),
@@ -188,7 +188,7 @@ impl<'c, 'w> Session<'c, 'w> {
                 return;
             }
         };
-        let mut sending = Sending { body, exchange, start };
+        let mut sending = OpenResponse { body, exchange, start };
         if sending.body.is_over() {
             self.http2.respond(stream, block, false, output);
             return self.note_end(sending);
@@ -202,7 +202,7 @@ impl<'c, 'w> Session<'c, 'w> {
             return self.note_end(sending);
         }
         self.begun.push(stream);
-        self.http2.begin_work(stream, StreamWork::Sending(sending));
+        self.http2.begin_work(stream, StreamWork::OpenResponse(sending));
     }
 
     /// Answers the streams for which all is found out that they wait for.
@@ -253,7 +253,7 @@ impl<'c, 'w> Session<'c, 'w> {
         let reads = self.connection.service.http2.reads_cached;
         while output.len() < GATHERED_MOST {
             let Some(DataTurn { stream, most }) = self.http2.next() else { break };
-            let Some(StreamWork::Sending(sending)) = self.http2.stream(stream) else { break };
+            let Some(StreamWork::OpenResponse(sending)) = self.http2.stream(stream) else { break };
             let len = sending.body.next_len(most);
             let ends = sending.body.ends_with(len);
             let before = output.len();
@@ -261,7 +261,7 @@ impl<'c, 'w> Session<'c, 'w> {
             self.stalled_since = None;
             self.pace.has_sent(len);
             let work = ended.as_mut().or_else(|| self.http2.stream(stream));
-            let Some(StreamWork::Sending(sending)) = work else { break };
+            let Some(StreamWork::OpenResponse(sending)) = work else { break };
             let Ok(piece) = sending.body.take(len, reads, output) else {
                 // The client must not take what it has for all of the file.
                 output.truncate(before);
@@ -270,7 +270,7 @@ impl<'c, 'w> Session<'c, 'w> {
                 self.forget(stream, ended);
                 continue;
             };
-            if let Some(StreamWork::Sending(sending)) = ended {
+            if let Some(StreamWork::OpenResponse(sending)) = ended {
                 self.note_end(sending);
             }
             if let Piece::LeftToBackend(body) = piece {
@@ -285,8 +285,8 @@ impl<'c, 'w> Session<'c, 'w> {
     }
 
     /// Notes that a response's end is in the output.
-    fn note_end(&mut self, sending: Sending) {
-        let Sending { exchange, start, .. } = sending;
+    fn note_end(&mut self, sending: OpenResponse) {
+        let OpenResponse { exchange, start, .. } = sending;
         if let Some(exchange) = exchange {
             self.connection.observe(|_, known| known.wrote_all(exchange));
         }
@@ -305,7 +305,7 @@ impl<'c, 'w> Session<'c, 'w> {
     pub(super) fn has_sent(&mut self) {
         self.tell_first_bytes();
         if let Some(stream) = self.read_for.take()
-            && let Some(StreamWork::Sending(Sending { exchange: Some(exchange), .. })) =
+            && let Some(StreamWork::OpenResponse(OpenResponse { exchange: Some(exchange), .. })) =
                 self.http2.stream(stream)
         {
             let connection = self.connection;
@@ -326,8 +326,9 @@ impl<'c, 'w> Session<'c, 'w> {
         }
         let at = Instant::now();
         for stream in self.begun.drain(..) {
-            if let Some(StreamWork::Sending(Sending { exchange: Some(exchange), .. })) =
-                self.http2.stream(stream)
+            if let Some(StreamWork::OpenResponse(OpenResponse {
+                exchange: Some(exchange), ..
+            })) = self.http2.stream(stream)
             {
                 exchange.way.first_byte.get_or_insert(at);
             }
@@ -342,7 +343,7 @@ impl<'c, 'w> Session<'c, 'w> {
                 let key = self.key(stream);
                 self.waiting.abandon(stream, key);
             }
-            Some(StreamWork::Sending(Sending { exchange, .. })) => {
+            Some(StreamWork::OpenResponse(OpenResponse { exchange, .. })) => {
                 self.http2.finished(stream);
                 if let Some(exchange) = exchange {
                     self.connection.observe(|observers, known| observers.reset(known, exchange));
@@ -460,7 +461,7 @@ impl<'c, 'w> Session<'c, 'w> {
     }
 }
 
-impl Drop for Session<'_, '_> {
+impl Drop for Http2Session<'_, '_> {
     /// What has not been sent never will be.
     fn drop(&mut self) {
         let connection = self.connection;
@@ -469,7 +470,7 @@ impl Drop for Session<'_, '_> {
             open.leave(RequestKey { connection: key, stream: stream.get() });
         }
         for work in self.http2.take_works() {
-            if let StreamWork::Sending(Sending { exchange: Some(exchange), .. }) = work {
+            if let StreamWork::OpenResponse(OpenResponse { exchange: Some(exchange), .. }) = work {
                 connection.observe(|_, known| known.wrote_all(exchange));
             }
         }

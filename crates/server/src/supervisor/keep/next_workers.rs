@@ -14,6 +14,7 @@ use crate::output_files::OutputFiles;
 use crate::processors;
 use crate::reload::{NextConfig, RETIRED_MOST, tell_reload, tell_reopening};
 use crate::supervisor::process_crew::ProcessCrew;
+use crate::supervisor::renewal::CertificateRenewal;
 use crate::supervisor::service_manager::ServiceManager;
 
 impl Supervisor {
@@ -37,6 +38,10 @@ impl Supervisor {
             Ok(Some((described, status)))
         });
         self.reloader = Some(reloader);
+        self.renewal.iter().for_each(CertificateRenewal::hurry);
+        if matches!(outcome, Ok(Some(_))) {
+            self.plan_renewal();
+        }
         if let Some(admin) = &mut self.admin {
             match (&outcome, self.crews.get(&self.serving)) {
                 (Err(reason), _) => admin.reload_refused(reason),
@@ -99,6 +104,10 @@ impl Supervisor {
             processors(config.workers)?;
         }
         config.tls_listeners = self.tls.clone();
+        if config.acme.is_some() && self.renewal.is_none() {
+            self.renewal = Some(CertificateRenewal::new()?);
+        }
+        config.challenges = self.renewal.as_ref().map(CertificateRenewal::challenges);
         config.tls.iter().for_each(|tls| tls.warn());
         let passing = config.on(self.sockets.all());
         let (made, sockets) = listeners_of(bind(&passing, self.among, &[])?, self.among);

@@ -16,6 +16,7 @@ use super::kernel::{number, setting, told};
 use crate::cli::auto_or::names;
 use crate::cli::serve::ROOM;
 use crate::cli::serve::config::FlagValues;
+use crate::cli::serve::flags;
 use crate::cli::serve::flags::memory::{ServerMemory, amount as memory};
 use drover_server::{Config, Listen, MemoryUse, Sandbox, SandboxState, Server};
 use drover_tls::server::OldestVersion;
@@ -154,6 +155,7 @@ impl ServerSelection<'_> {
             let file = certificate.files().certificate.display();
             format!("{file}: {names}; {} days left", certificate.days_left(now))
         });
+        let acme = self.config.acme.iter().flat_map(|acme| flags::acme::described(acme));
         let problems = tls.certificates().iter().filter_map(|certificate| {
             let problem = certificate.problem(now)?;
             Some(format!("{}: {problem}", certificate.files().certificate.display()))
@@ -165,7 +167,7 @@ impl ServerSelection<'_> {
         Some(Explanation {
             axis: "https",
             chosen: format!("{oldest} at {}", spoken.join(", ")),
-            probed: probed.collect(),
+            probed: probed.chain(acme).collect(),
             why: "every address speaks HTTPS if there is a certificate, except port 80, unless ',tls' or ',plain' behind it \
                   says otherwise"
                 .to_owned(),

@@ -10,11 +10,11 @@ use drover_lab::report::terminal::wrapped;
 use drover_sys::process::raise_open_files_limit;
 
 use super::config::FlagValues;
-use super::flags::Args;
+use super::flags::{self, Args};
 use super::{choose, configuration, tuned, what_is_served};
 use crate::cli::stdout::stdout;
 use axes::ServerSelection;
-use drover_server::{OpenedFiles, Server};
+use drover_server::{Config, OpenedFiles, Server};
 use drover_sys::process::open_files_limit;
 
 /// The columns of the text.
@@ -67,7 +67,8 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let is_root_served = drover_sys::process::is_root() && args.user.is_none();
     let descriptors = open_files_limit();
     raise_open_files_limit()?;
-    let config = configuration(args, chosen, &OpenedFiles::default())?;
+    let acme = flags::acme::settings(&args)?;
+    let config = Config { acme, ..configuration(args, chosen, &OpenedFiles::default())? };
     let chosen = ServerSelection {
         config: &config,
         flags,

@@ -1,5 +1,6 @@
 //! The flags of `drover serve`, and the parsers of their values.
 
+pub(in crate::cli::serve) mod acme;
 pub(in crate::cli::serve) mod admin;
 mod http2;
 pub(in crate::cli::serve) mod memory;
@@ -7,6 +8,7 @@ pub(in crate::cli::serve) mod proxy;
 pub(in crate::cli::serve) mod request;
 pub(in crate::cli::serve) mod response;
 pub(in crate::cli::serve) mod site;
+mod state_folder;
 pub(in crate::cli::serve) mod tls;
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -25,6 +27,7 @@ use crate::cli::auto_or::{
 use crate::cli::serve::addresses::address_or_path;
 use crate::cli::serve::hosts::HostFlag;
 use crate::cli::serve::remembered::Remembered;
+use acme::AcmeFlags;
 use admin::AdminFlags;
 use drover_server::{AccessLogForm, HostPattern, Listen, Revalidate, STAT_THREADS, WORKER_FLAG};
 use drover_sys::process::OrdinaryUser;
@@ -126,6 +129,9 @@ pub(in crate::cli) struct Args {
 
     #[command(flatten)]
     pub(in crate::cli::serve) http2: Http2Flags,
+
+    #[command(flatten)]
+    pub(in crate::cli::serve) acme: AcmeFlags,
 
     #[command(flatten)]
     pub(in crate::cli::serve) admin: AdminFlags,

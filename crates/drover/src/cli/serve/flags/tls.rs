@@ -14,8 +14,9 @@ use drover_tls::server::{ClientAuthorities, OldestVersion, ServerTlsOptions};
 use drover_usage::{UsageError, duration};
 use tracing::info;
 
-use super::Args;
 use super::site::{HTTPS, SiteFlags};
+use super::state_folder::state_folder;
+use super::{Args, acme};
 use crate::cli::serve::hosts::HostFlag;
 use crate::cli::serve::roots;
 
@@ -102,7 +103,8 @@ pub(in crate::cli::serve) fn settings(
     }
     let shown_to_others = if of_all.is_empty() { 0 } else { of_hosts.len() };
     let files: Vec<CertificateFiles> = of_hosts.into_iter().chain(of_all).collect();
-    if files.is_empty() {
+    let is_acme = args.acme.acme.is_some();
+    if files.is_empty() && !is_acme {
         return none(args).map(|()| None);
     }
     check_plain(args)?;
@@ -130,7 +132,41 @@ pub(in crate::cli::serve) fn settings(
             false => vec!["h2", "http/1.1"],
         },
     };
-    Ok(Some(Arc::new(TlsSettings::new(certificates, options)?)))
+    let settings = match is_acme {
+        false => TlsSettings::new(certificates, options)?,
+        true => {
+            let stand_in = |names: &[String]| stand_in(args, opened, names);
+            TlsSettings::obtaining(certificates, acme::obtained(args, opened, stand_in)?, options)?
+        }
+    };
+    Ok(Some(Arc::new(settings)))
+}
+
+/// The certificate that is shown until the CA has issued all: of this machine's own CA, for `names` too.
+fn stand_in(
+    args: &Args,
+    opened: &OpenedFiles,
+    names: &[String],
+) -> anyhow::Result<Option<Arc<Certificate>>> {
+    let mut all = own_names(args);
+    let own: Vec<String> = names.iter().filter(|name| !all.contains(*name)).cloned().collect();
+    all.extend(own);
+    if args.check || args.explain {
+        // Nothing is made that stays.
+        return self_signed::in_memory(&all).map(|made| Some(Arc::new(made)));
+    }
+    let folder = state_folder("--acme", "tls")?;
+    let files = self_signed::files(&folder);
+    if opened.text(&files.certificate).is_none() {
+        if opened.has_texts() {
+            return Ok(None);
+        }
+        self_signed::certificate(&folder, &all).context("--acme")?;
+        info!(
+            "--acme: a self-signed certificate is served until the CA has issued one for each name"
+        );
+    }
+    read_certificate(files, opened, &roots(args)).map(|made| Some(Arc::new(made)))
 }
 
 /// Refuses flags that mean something only with a certificate.
@@ -146,7 +182,7 @@ fn none(args: &Args) -> anyhow::Result<()> {
     ];
     match flag.into_iter().find(|(_, is_given)| *is_given) {
         Some((flag, _)) => bail!(UsageError::new(format!(
-            "{flag} needs a certificate: add --tls-cert and --tls-key, or --tls self-signed"
+            "{flag} needs a certificate: add --tls-cert and --tls-key, --acme, or --tls self-signed"
         ))),
         None => Ok(()),
     }
@@ -206,7 +242,7 @@ fn pairs(flags: &SiteFlags) -> anyhow::Result<Vec<CertificateFiles>> {
 
 /// The certificate of this machine. A worker takes what its supervisor has read, and makes none.
 fn local_certificate(args: &Args, opened: &OpenedFiles) -> anyhow::Result<CertificateFiles> {
-    let folder = state_folder()?;
+    let folder = state_folder("--tls self-signed", "tls")?;
     let files = self_signed::files(&folder);
     if opened.text(&files.certificate).is_some() {
         return Ok(files);
@@ -267,27 +303,6 @@ fn read_private(
             path.display()
         )
     })
-}
-
-/// Where the local CA is kept.
-fn state_folder() -> anyhow::Result<PathBuf> {
-    let folder = |name: &str| {
-        let value = std::env::var_os(name).filter(|value| !value.is_empty());
-        value.map(PathBuf::from).filter(|path| path.is_absolute())
-    };
-    // systemd gives a service folders of its own, with colons between them (systemd.exec(5)).
-    let of_service = folder("STATE_DIRECTORY").map(|folders| {
-        let first = folders.to_string_lossy().split(':').next().unwrap_or_default().to_owned();
-        PathBuf::from(first).join("tls")
-    });
-    let of_user = || {
-        let state = folder("XDG_STATE_HOME");
-        let state = state.or_else(|| Some(folder("HOME")?.join(".local/state")));
-        state.map(|state| state.join("drover/tls"))
-    };
-    of_service.or_else(of_user).context(UsageError::new(
-        "--tls self-signed: nowhere to keep the certificate; set XDG_STATE_HOME or HOME",
-    ))
 }
 
 /// The names that clients may use for this machine, and for the hosts that it serves.
