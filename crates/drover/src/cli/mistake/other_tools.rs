@@ -43,10 +43,8 @@ const SERVE: &[Words] = &[
     ("--key --ssl-key --ssl-certificate-key", "use --tls-key FILE"),
     ("--ssl-pass", "encrypted keys are not supported: decrypt the file of --tls-key"),
     ("--ssl-protocols", "use --tls-min VERSION"),
-    (
-        "--http2 --http3 --quic",
-        "HTTP/2 and HTTP/3 are not supported: put nginx or Caddy in front (see deploy/README.md)",
-    ),
+    ("--h2 --h2c", "use --http2 on (over TLS it is spoken anyway)"),
+    ("--http3 --quic", "HTTP/3 is not supported: put Caddy in front (see docs/http2.md)"),
     (
         "--autoindex --browse --list --indexes --show-dir --dir-listing --directory-listing",
         "use --listing",

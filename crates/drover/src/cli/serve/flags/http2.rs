@@ -4,6 +4,7 @@ use drover_server::{Http2, Http2Limits};
 use drover_usage::size;
 
 use super::request::LIMITS;
+use super::response::SERVING;
 
 /// Where HTTP/2 is spoken, and what its clients may take.
 #[derive(Clone, Debug, clap::Args)]
@@ -12,7 +13,8 @@ pub(in crate::cli::serve) struct Http2Flags {
     ///
     /// Over TLS the client chooses between HTTP/2 and HTTP/1.1 (ALPN). On a plain port, a client has to know beforehand that
     /// the server speaks it (h2c with prior knowledge: curl --http2-prior-knowledge); browsers do not do that.
-    #[arg(long, value_name = "WHERE", default_value = "auto", hide_short_help = true)]
+    #[arg(help_heading = SERVING, hide_short_help = true)]
+    #[arg(long, value_name = "WHERE", default_value = "auto")]
     http2: Http2Where,
 
     /// How many requests a client may have open on a connection of HTTP/2
