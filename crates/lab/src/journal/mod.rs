@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,9 @@ pub const PLAN: &str = "plan.json";
 
 /// The name of the file that has the runs.
 pub const RUNS: &str = "runs.jsonl";
+
+/// How long a process that is being started may hold on to what it was not meant to have.
+const STARTING: Duration = Duration::from_secs(1);
 
 /// The version of both files.
 pub const SCHEMA: &str = "drover.journal/1";
@@ -264,7 +268,15 @@ fn open_runs(folder: &Path) -> Result<File, JournalError> {
 /// # Errors
 /// [`JournalError::InUse`] if another lab has the lock.
 pub(crate) fn lock(file: &File, folder: &Path) -> Result<(), JournalError> {
-    match try_lock(file) {
+    let mut locked = try_lock(file);
+    // A process that this one starts has a copy of its descriptors, and with them of a lock that is given up now, until its
+    // program runs (execve(2)).
+    let begin = Instant::now();
+    while matches!(locked, Ok(false)) && begin.elapsed() < STARTING {
+        thread::sleep(Duration::from_millis(5));
+        locked = try_lock(file);
+    }
+    match locked {
         Ok(false) => Err(JournalError::InUse(folder.to_owned())),
         // On a file system without locks, no second lab is expected.
         _ => Ok(()),
