@@ -66,6 +66,7 @@ impl DynamicTable {
     pub(super) fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
         self.evict(limit);
+        self.forget_bytes();
     }
 
     /// Adds a field, for which the oldest entries make room. One that is larger than the table leaves it empty (RFC 7541 section
@@ -80,7 +81,7 @@ impl DynamicTable {
         let size = (name_len + value.len() + ENTRY_OVERHEAD) as u32;
         if size > self.limit {
             self.evict(0);
-            return;
+            return self.forget_bytes();
         }
         match name {
             EntryName::Bytes(name) => self.bytes.extend_from_slice(name),
@@ -105,7 +106,11 @@ impl DynamicTable {
         {
             self.size -= entry.size();
         }
-        if self.entries.is_empty() && most == 0 {
+    }
+
+    /// Gives up the bytes if no entry has any.
+    fn forget_bytes(&mut self) {
+        if self.entries.is_empty() {
             self.bytes.clear();
         }
     }
@@ -153,6 +158,18 @@ mod tests {
         table.insert(EntryName::Entry(0), b"other");
         assert_eq!(table.entries.len(), 1);
         assert_eq!(table.entry(0), Some((b"name".as_slice(), b"other".as_slice())));
+    }
+
+    #[test]
+    fn an_entry_may_be_as_large_as_the_table() {
+        let mut table = DynamicTable::new(ENTRY_OVERHEAD + 2);
+        for name in [b"a", b"b"] {
+            table.insert(EntryName::Bytes(name), b"v");
+            assert_eq!(table.entry(0), Some((name.as_slice(), b"v".as_slice())));
+        }
+        table.insert(EntryName::Entry(0), b"w");
+        assert_eq!(table.entry(0), Some((b"b".as_slice(), b"w".as_slice())));
+        assert_eq!(table.entries.len(), 1);
     }
 
     #[test]

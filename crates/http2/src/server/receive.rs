@@ -206,11 +206,12 @@ impl<S> ServerConnection<S> {
         let mut len = header.len;
         *used = FRAME_HEADER;
         if header.has(flag::PADDED) {
+            let rest = len.checked_sub(1).ok_or(ProtocolFault::DataSize)?;
             let Some(padding) = payload.first() else {
                 *used = 0;
-                return if len == 0 { Err(ProtocolFault::DataSize) } else { Ok(None) };
+                return Ok(None);
             };
-            len = (len - 1).checked_sub(usize::from(*padding)).ok_or(ProtocolFault::Padding)?;
+            len = rest.checked_sub(usize::from(*padding)).ok_or(ProtocolFault::Padding)?;
         }
         // All of the payload counts for the windows, padding included (RFC 9113 section 6.9.1).
         self.skip = header.len as u32;
