@@ -31,7 +31,7 @@ fn serve(socket: &mut TcpStream) -> std::io::Result<()> {
     let (mut input, mut filled) = (vec![0; 2 * RECEIVE_MOST], 0);
     loop {
         let mut taken = 0;
-        let is_open = loop {
+        let expects_input = loop {
             let now = start.elapsed().as_nanos() as u64;
             let (used, event) = connection.receive(&input[taken..filled], now, &mut output);
             taken += used;
@@ -59,11 +59,12 @@ fn serve(socket: &mut TcpStream) -> std::io::Result<()> {
             output.extend_from_slice(part);
             connection.begin_work(turn.stream, sent + part.len());
         }
+        connection.reset_uploads(&mut output);
         socket.write_all(&output)?;
         output.clear();
         input.copy_within(taken..filled, 0);
         filled -= taken;
-        if !is_open {
+        if !expects_input {
             return Ok(());
         }
         let received = socket.read(&mut input[filled..])?;

@@ -123,11 +123,26 @@ pub(crate) fn push_block(
 ) {
     let ends = if ends { flag::END_STREAM } else { 0 };
     let len = update.len() + block.len();
-    if len <= most {
-        FrameHeader { len, kind: kind::HEADERS, flags: ends | flag::END_HEADERS, stream }.push(out);
-        out.extend_from_slice(update);
-        return out.extend_from_slice(block);
+    if len > most {
+        return push_long_block(out, stream, update, block, ends, most);
     }
+    FrameHeader { len, kind: kind::HEADERS, flags: ends | flag::END_HEADERS, stream }.push(out);
+    if !update.is_empty() {
+        out.extend_from_slice(update);
+    }
+    out.extend_from_slice(block);
+}
+
+/// Appends a header block that is longer than a frame may be; `ends` is the flag of its HEADERS.
+#[cold]
+fn push_long_block(
+    out: &mut Vec<u8>,
+    stream: u32,
+    update: &[u8],
+    block: &[u8],
+    ends: u8,
+    most: usize,
+) {
     let (first, mut rest) = block.split_at(most - update.len());
     FrameHeader { len: most, kind: kind::HEADERS, flags: ends, stream }.push(out);
     out.extend_from_slice(update);

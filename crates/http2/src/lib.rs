@@ -1,8 +1,8 @@
-//! HTTP/2 (RFC 9113) as values: frames, header compression (HPACK, RFC 7541), streams, flow control and priorities (RFC 9218). Bytes in, values
-//! out: no I/O, no clock.
+//! HTTP/2 (RFC 9113) as values: frames, header compression (HPACK, RFC 7541), streams, flow control and priorities (RFC 9218).
+//! Bytes in, values out: no I/O, no clock.
 //!
-//! [`ServerConnection`] is a server's side, [`ClientConnection`] that of a load generator; [`hpack`] writes the header blocks that both
-//! send. Requests and responses come out as heads of HTTP/1.1, so that one parser reads both protocols:
+//! [`ServerConnection`] is a server's side, [`ClientConnection`] that of a load generator; [`hpack`] writes the header blocks
+//! that both send. Requests and responses come out as heads of HTTP/1.1, so that one parser reads both protocols:
 //!
 //! ```
 //! use drover_http2::{Http2Limits, ServerConnection, ServerEvent, hpack};

@@ -6,43 +6,45 @@ use crate::error::ProtocolFault;
 /// the others gets GOAWAY with `ENHANCE_YOUR_CALM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2Limits {
-    /// The most open streams, our `SETTINGS_MAX_CONCURRENT_STREAMS`; one more is reset with `REFUSED_STREAM`, after which clients may
-    /// send it again. A stream that was reset is open until its work has ended: otherwise a client that opens and resets streams has any
-    /// amount of work done for it (rapid reset, CVE-2023-44487).
+    /// The most open streams, our `SETTINGS_MAX_CONCURRENT_STREAMS`; one more is reset with `REFUSED_STREAM`, after which clients
+    /// may send it again. A stream that was reset is open until its work has ended: otherwise a client that opens and resets
+    /// streams has any amount of work done for it (rapid reset, CVE-2023-44487).
     pub streams: u32,
-    /// The longest head of a request in bytes: packed, and unpacked with 32 bytes for each field (our `SETTINGS_MAX_HEADER_LIST_SIZE`). A longer one is
-    /// decoded, because the next one refers to its fields, and not kept: the caller answers 431. So a small block of large fields (HPACK
-    /// bomb, CVE-2016-6581) needs no memory.
+    /// The longest head of a request in bytes: packed, and unpacked with 32 bytes for each field (our
+    /// `SETTINGS_MAX_HEADER_LIST_SIZE`). A longer one is decoded, because the next one refers to its fields, and not kept: the
+    /// caller answers 431. So a small block of large fields (HPACK bomb, CVE-2016-6581) needs no memory.
     pub head: usize,
-    /// The most CONTINUATION frames of a header block. Without limit a block never ends, and nothing that counts requests sees it (CONTINUATION
-    /// flood, CVE-2024-27316 and others).
+    /// The most CONTINUATION frames of a header block. Without limit a block never ends, and nothing that counts requests sees it
+    /// (CONTINUATION flood, CVE-2024-27316 and others).
     pub continuations: u32,
-    /// How many resets a client may cause at once. Those that it sends count (rapid reset, CVE-2023-44487), and those that we send for what it
-    /// does wrong (MadeYouReset, CVE-2025-8671).
+    /// How many resets a client may cause at once. Those that it sends count (rapid reset, CVE-2023-44487), and those that we
+    /// send for what it does wrong (MadeYouReset, CVE-2025-8671).
     pub resets_burst: u32,
     /// How many resets a client may cause per second, in the long run.
     pub resets_per_second: u32,
-    /// The most streams in all that may be reset with `REFUSED_STREAM`. A client may open some too many before it has seen our settings, and none
-    /// afterwards.
+    /// The most streams in all that may be reset with `REFUSED_STREAM`. A client may open some too many before it has seen our
+    /// settings, and none afterwards.
     pub refused: u32,
-    /// The most new streams in the bytes of one read, between two [`Incomplete`](crate::ServerEvent::Incomplete). Short requests that are answered at once never
-    /// reach the limit of open streams; the work of a read has a bound by this.
+    /// The most new streams in the bytes of one read, between two [`Incomplete`](crate::ServerEvent::Incomplete). Short requests
+    /// that are answered at once never reach the limit of open streams; the work of a read has a bound by this.
     pub new_streams_per_read: u32,
-    /// How many frames that we owe the client (acknowledgements, resets, updates of windows) may wait in the output before nothing more is
-    /// received. A client that sends PING or SETTINGS and takes no answer would have them fill the memory (CVE-2019-9512, CVE-2019-9515).
+    /// How many frames that we owe the client (acknowledgements, resets, updates of windows) may wait in the output before
+    /// nothing more is received. A client that sends PING or SETTINGS and takes no answer would have them fill the memory
+    /// (CVE-2019-9512, CVE-2019-9515).
     pub waiting_acks: u32,
-    /// How many bytes may ask for nothing: each byte of a request, its body or its response lets the client send eight more. PING, SETTINGS,
-    /// PRIORITY and empty frames cost time only (CVE-2019-9513, CVE-2019-9518).
+    /// How many bytes may ask for nothing: each byte of a request, its body or its response lets the client send eight more.
+    /// PING, SETTINGS, PRIORITY and empty frames cost time only (CVE-2019-9513, CVE-2019-9518).
     pub useless_bytes: u32,
-    /// How many bytes of a request's body are received and dropped, our `SETTINGS_INITIAL_WINDOW_SIZE`. A client that has sent as many is not allowed more; once
-    /// the response has ended the stream is reset with `NO_ERROR` (RFC 9113 section 8.1).
+    /// How many bytes of a request's body are received and dropped, our `SETTINGS_INITIAL_WINDOW_SIZE`. A client that has sent as many
+    /// is not allowed more; once the response has ended the stream is reset with `NO_ERROR` (RFC 9113 section 8.1). It is not reset
+    /// earlier, because clients can lose the response then: curl 7.88 does.
     pub body: u32,
 }
 
 impl Default for Http2Limits {
-    /// 128 streams and 128 refused ones as nginx, heads of 32 KiB as with HTTP/1, 8 CONTINUATION and 1000 resets + 33 per second as nghttp2 1.57 and
-    /// later, 256 streams a read, 64 waiting frames, 8 MiB of useless bytes as nginx, bodies of 65,535 bytes, which is the window that
-    /// RFC 9113 section 6.9.2 begins with.
+    /// 128 streams and 128 refused ones as nginx, heads of 32 KiB as with HTTP/1, 8 CONTINUATION and 1000 resets + 33 per second
+    /// as nghttp2 1.57 and later, 256 streams a read, 64 waiting frames, 8 MiB of useless bytes as nginx, bodies of 65,535 bytes,
+    /// which is the window that RFC 9113 section 6.9.2 begins with.
     fn default() -> Http2Limits {
         Http2Limits {
             streams: 128,

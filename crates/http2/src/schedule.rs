@@ -1,7 +1,8 @@
 //! Which stream's turn it is (RFC 9218 section 10).
 //!
-//! The most urgent come first. Among streams of one urgency those that are of use as a whole only are sent one after the other, the
-//! oldest first; incremental ones share what is left. One frame in eight goes to another stream than these rules choose, so that none starves.
+//! The most urgent come first. Among streams of one urgency those that are of use as a whole only are sent one after the other,
+//! the oldest first; incremental ones share what is left. One frame in eight goes to another stream than these rules choose, so
+//! that none starves.
 
 use crate::frame::StreamId;
 use crate::streams::StreamTable;

@@ -17,8 +17,8 @@ pub(crate) mod setting {
     pub(crate) const NO_RFC7540_PRIORITIES: u16 = 0x9;
 }
 
-/// What one frame of SETTINGS changes. A setting that it has several times counts with its last value, so that a long frame causes no more work than a
-/// short one.
+/// What one frame of SETTINGS changes. A setting that it has several times counts with its last value, so that a long frame
+/// causes no more work than a short one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SettingsChange {
     pub(crate) table: Option<u32>,

@@ -49,8 +49,8 @@ impl<S> StreamRecord<S> {
     }
 }
 
-/// The records, and an index in the order of their numbers. Records are used again, so that nothing is allocated once there were as many
-/// streams as there will be.
+/// The records, and an index in the order of their numbers. Records are used again, so that nothing is allocated once there were
+/// as many streams as there will be.
 #[derive(Debug)]
 pub(crate) struct StreamTable<S> {
     /// Number and place of each stream that is open, ascending.
@@ -116,7 +116,11 @@ impl<S> StreamTable<S> {
     /// Removes a stream, and returns what was kept of it.
     #[inline]
     pub(crate) fn remove(&mut self, id: StreamId) -> Option<S> {
-        let (_, place) = self.order.remove(self.position(id.0)?);
+        let position = self.position(id.0)?;
+        let (_, place) = match position + 1 == self.order.len() {
+            true => self.order.pop()?,
+            false => self.order.remove(position),
+        };
         self.free.push(place);
         self.records[place as usize].kept.take()
     }
@@ -134,10 +138,9 @@ impl<S> StreamTable<S> {
         }
     }
 
-    /// What is kept of all of them.
+    /// What is kept of all of them, which are over.
     pub(crate) fn take_kept(&mut self) -> impl Iterator<Item = S> {
-        self.order.clear();
-        self.records.drain(..).filter_map(|record| record.kept)
+        std::mem::replace(self, StreamTable::new()).records.into_iter().filter_map(|it| it.kept)
     }
 
     /// Gives the memory back if no stream is open.

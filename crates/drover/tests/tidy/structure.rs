@@ -292,6 +292,13 @@ fn circles_of(uses: &BTreeMap<&PathBuf, BTreeSet<&PathBuf>>) -> Vec<String> {
 
 /// The rooms of a crate, lowest first: one uses those before it. What begins with a capital is on the crate's front page.
 const FLOORS: &[(&str, &[&str])] = &[
+    (
+        "http2",
+        &[
+            "error", "frame", "hpack", "priority", "settings", "block", "head", "limits",
+            "streams", "schedule", "server", "client",
+        ],
+    ),
     ("load", &["warning", "plan", "input", "account", "run", "output", "processes"]),
     (
         "server",

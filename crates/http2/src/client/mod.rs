@@ -1,4 +1,5 @@
-//! A client's side of a connection, as a load generator needs it: many requests without bodies, whose responses are read as they come.
+//! A client's side of a connection, as a load generator needs it: many requests without bodies, whose responses are read as they
+//! come.
 
 mod receive;
 
@@ -18,8 +19,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// How much the server may send on one stream, in bytes.
 const STREAM_WINDOW: u32 = 1 << 20;
 
-/// How many streams are opened before the server has said how many it takes. RFC 9113 section 6.5.2 knows no limit then, and recommends
-/// that servers allow 100.
+/// How many streams are opened before the server has said how many it takes. RFC 9113 section 6.5.2 knows no limit then, and
+/// recommends that servers allow 100.
 const FIRST_STREAMS: u32 = 100;
 
 /// The largest head of a response in bytes, with 32 for each field. Larger ones reset their stream.
@@ -27,9 +28,9 @@ const HEAD_MOST: usize = 64 << 10;
 
 /// A client's side of a connection of HTTP/2: bytes in, values out. It does no I/O and has no clock.
 ///
-/// Requests are sent by [`request`](Self::request), and [`receive`](Self::receive) tells what comes back. Windows are large and are given
-/// back as soon as bytes have been told. `S` is what the caller keeps of each stream: it stays until [`finished`](Self::finished)
-/// takes it.
+/// Requests are sent by [`request`](Self::request), and [`receive`](Self::receive) tells what comes back. Windows are large and
+/// are given back as soon as bytes have been told. `S` is what the caller keeps of each stream: it stays until
+/// [`finished`](Self::finished) takes it.
 #[derive(Debug)]
 pub struct ClientConnection<S> {
     streams: StreamTable<S>,
@@ -58,8 +59,8 @@ pub struct ClientConnection<S> {
 /// What a connection has to tell its caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientEvent<'a> {
-    /// The input ends before there is anything to tell. Up to [`RECEIVE_MOST`](crate::RECEIVE_MOST) bytes have to fit in the input, together with what
-    /// was not used.
+    /// The input ends before there is anything to tell. Up to [`RECEIVE_MOST`](crate::RECEIVE_MOST) bytes have to fit in the
+    /// input, together with what was not used.
     Incomplete,
     /// The head of an interim response: another head follows (RFC 9110 section 15.2).
     Interim {
@@ -78,8 +79,8 @@ pub enum ClientEvent<'a> {
         status: u16,
         /// The head as one of HTTP/1.1, in a buffer that is used again.
         head: &'a [u8],
-        /// The response has ended: it has no body, whatever its `content-length` says. That is wrong unless the request was HEAD, or
-        /// the status is 204 or 304.
+        /// The response has ended: it has no body, whatever its `content-length` says. That is wrong unless the request was HEAD,
+        /// or the status is 204 or 304.
         ends: bool,
     },
     /// Bytes of a response's body.
@@ -98,8 +99,8 @@ pub enum ClientEvent<'a> {
         /// The server's code; or ours if the server has done something wrong on the stream.
         code: ErrorCode,
     },
-    /// The server opens no more streams (GOAWAY); those above `last` are told as reset with `REFUSED_STREAM`, and may be sent on another
-    /// connection.
+    /// The server opens no more streams (GOAWAY); those above `last` are told as reset with `REFUSED_STREAM`, and may be sent on
+    /// another connection.
     GoAway {
         /// The newest stream that the server may have looked at.
         last: StreamId,
@@ -157,8 +158,8 @@ impl<S> ClientConnection<S> {
         is_alive && self.open < self.most_open && self.last_id < MOST_31
     }
 
-    /// Writes a request without a body to `out`; `block` is its header block, with `:method`, `:scheme`, `:authority` and `:path` in
-    /// front. `None`, and `kept` is dropped, if it [cannot be sent](Self::can_request).
+    /// Writes a request without a body to `out`; `block` is its header block, with `:method`, `:scheme`, `:authority` and `:path`
+    /// in front. `None`, and `kept` is dropped, if it [cannot be sent](Self::can_request).
     pub fn request(&mut self, block: &[u8], kept: S, out: &mut Vec<u8>) -> Option<StreamId> {
         if !self.can_request() {
             return None;

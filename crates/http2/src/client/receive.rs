@@ -66,11 +66,11 @@ enum Told {
     },
 }
 
-type Taken = Result<Option<Told>, ProtocolFault>;
+type FrameResult = Result<Option<Told>, ProtocolFault>;
 
 impl<S> ClientConnection<S> {
-    /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it. What the protocol
-    /// demands is appended to `out`. To be called again, with what is left, until nothing complete is left.
+    /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it.
+    /// What the protocol demands is appended to `out`. To be called again, with what is left, until nothing complete is left.
     pub fn receive<'a>(
         &'a mut self,
         input: &'a [u8],
@@ -152,7 +152,7 @@ impl<S> ClientConnection<S> {
     }
 
     /// Takes one frame, or the part of DATA that is there; `used` stays 0 if it is not complete.
-    fn take_frame(&mut self, input: &[u8], used: &mut usize, out: &mut Vec<u8>) -> Taken {
+    fn take_frame(&mut self, input: &[u8], used: &mut usize, out: &mut Vec<u8>) -> FrameResult {
         if self.data.left > 0 && self.skip == 0 {
             *used = self.data.left.min(input.len());
             return Ok(if *used > 0 { self.tell_data(*used) } else { None });
@@ -260,13 +260,13 @@ impl<S> ClientConnection<S> {
         }
     }
 
-    fn take_reset(&mut self, header: FrameHeader, payload: &[u8]) -> Taken {
+    fn take_reset(&mut self, header: FrameHeader, payload: &[u8]) -> FrameResult {
         let code = payload.try_into().map_err(|_| ProtocolFault::ResetSize)?;
         self.check_began(header.stream)?;
         Ok(self.end_early(header.stream, ErrorCode::of(u32::from_be_bytes(code))))
     }
 
-    fn take_go_away(&mut self, header: FrameHeader, payload: &[u8]) -> Taken {
+    fn take_go_away(&mut self, header: FrameHeader, payload: &[u8]) -> FrameResult {
         if header.stream != 0 {
             return Err(ProtocolFault::GoAwayOnStream);
         }
@@ -279,7 +279,12 @@ impl<S> ClientConnection<S> {
         Ok(Some(Told::GoAway { last, code: ErrorCode::of(u32::from_be_bytes(code)) }))
     }
 
-    fn take_headers(&mut self, header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) -> Taken {
+    fn take_headers(
+        &mut self,
+        header: FrameHeader,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> FrameResult {
         let (fragment, _) = block::fragment(header, payload)?;
         self.check_began(header.stream)?;
         let ends = header.has(flag::END_STREAM);
@@ -309,7 +314,7 @@ impl<S> ClientConnection<S> {
     }
 
     /// Decodes a part of a block, and tells what the block says when it has ended.
-    fn take_fragment(&mut self, fragment: &[u8], is_last: bool, out: &mut Vec<u8>) -> Taken {
+    fn take_fragment(&mut self, fragment: &[u8], is_last: bool, out: &mut Vec<u8>) -> FrameResult {
         let Some(target) = self.block.target else { return Ok(None) };
         let (block, decoder) = (&mut self.block, &mut self.decoder);
         match target {
@@ -371,16 +376,15 @@ impl<S> ClientConnection<S> {
         payload: &[u8],
         used: &mut usize,
         out: &mut Vec<u8>,
-    ) -> Taken {
+    ) -> FrameResult {
         self.check_began(header.stream)?;
         let (mut len, mut padding) = (header.len, 0);
         let mut begin = FRAME_HEADER;
         if header.has(flag::PADDED) {
-            let Some(first) = payload.first() else {
-                return if len == 0 { Err(ProtocolFault::DataSize) } else { Ok(None) };
-            };
+            let rest = len.checked_sub(1).ok_or(ProtocolFault::DataSize)?;
+            let Some(first) = payload.first() else { return Ok(None) };
             padding = usize::from(*first);
-            len = (len - 1).checked_sub(padding).ok_or(ProtocolFault::Padding)?;
+            len = rest.checked_sub(padding).ok_or(ProtocolFault::Padding)?;
             begin += 1;
         }
         *used = begin;

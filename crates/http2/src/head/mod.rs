@@ -1,5 +1,5 @@
-//! The fields of a header block as the head of a message of HTTP/1.1, so that one parser reads both; what RFC 9113 sections 8.1 to 8.3 call malformed is
-//! refused on the way.
+//! The fields of a header block as the head of a message of HTTP/1.1, so that one parser reads both; what RFC 9113 sections 8.1
+//! to 8.3 call malformed is refused on the way.
 
 mod characters;
 pub(crate) mod request;

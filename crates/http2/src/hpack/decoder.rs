@@ -7,9 +7,9 @@ use super::{huffman, integer};
 
 /// Takes the fields of a header block, one after the other.
 ///
-/// A decoder hands over names and values where they are, and copies none, so that a small block whose fields are large ones of the
-/// dynamic table (a "header bomb", CVE-2016-6581) costs what its own bytes cost. A sink counts the size of the list and keeps no more than
-/// its limit.
+/// A decoder hands over names and values where they are, and copies none, so that a small block whose fields are large ones of
+/// the dynamic table (a "header bomb", CVE-2016-6581) costs what its own bytes cost. A sink counts the size of the list and keeps
+/// no more than its limit.
 pub trait FieldSink {
     /// Takes a field as it was sent: nothing is checked.
     fn field(&mut self, name: &[u8], value: &[u8]);
@@ -66,16 +66,16 @@ impl HpackDecoder {
         }
     }
 
-    /// Says that our `SETTINGS_HEADER_TABLE_SIZE` is another one from the next block on. If the encoder's table is larger, the next block has to
-    /// begin with an update of its size.
+    /// Says that our `SETTINGS_HEADER_TABLE_SIZE` is another one from the next block on. If the encoder's table is larger, the
+    /// next block has to begin with an update of its size.
     pub fn set_most(&mut self, most: usize) {
         self.most = most as u32;
         let smallest = self.update_due.map_or(self.most, |it| it.min(self.most));
         self.update_due = (smallest < self.table.limit()).then_some(smallest);
     }
 
-    /// How often the dynamic table has changed: if a block has not changed it, the same bytes mean the same fields, as long as no other block
-    /// does.
+    /// How often the dynamic table has changed: if a block has not changed it, the same bytes mean the same fields, as long as no
+    /// other block does.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
@@ -86,8 +86,8 @@ impl HpackDecoder {
         self.scratch = Vec::new();
     }
 
-    /// Decodes whole fields from the beginning of `block`, and tells how many bytes they have. Unless `is_last`, the bytes of a field
-    /// that is not complete are left: they belong in front of the block's next part.
+    /// Decodes whole fields from the beginning of `block`, and tells how many bytes they have. Unless `is_last`, the bytes of a
+    /// field that is not complete are left: they belong in front of the block's next part.
     ///
     /// # Errors
     /// What is wrong with the block. The table is in no defined state after that, so that the connection has to end with

@@ -1,6 +1,7 @@
 //! From fields to header blocks, without a dynamic table: entries of the static table, and literals that nobody keeps.
 //!
-//! A response is encoded once and sent to many clients, each of which would have another table. Nothing here depends on what was sent before.
+//! A response is encoded once and sent to many clients, each of which would have another table. Nothing here depends on what was
+//! sent before.
 
 use std::ops::Range;
 
@@ -16,8 +17,8 @@ const LITERAL: u8 = 0x00;
 /// The pattern of a string in the Huffman code (RFC 7541 section 5.2).
 const CODED: u8 = 0x80;
 
-/// An update of the table's size to 0 (RFC 7541 section 6.3). Some decoders ask for one once their limit is below the 4,096 bytes that both sides begin
-/// with.
+/// An update of the table's size to 0 (RFC 7541 section 6.3). Some decoders ask for one once their limit is below the 4,096 bytes
+/// that both sides begin with.
 pub(crate) const NO_TABLE: u8 = 0x20;
 
 /// The index of `:status` in the static table.

@@ -11,8 +11,8 @@ pub use decoder::{FieldSink, HpackDecoder};
 pub(crate) use encode::NO_TABLE;
 pub use encode::{push_field, push_plain_field, push_status};
 
-/// The size that the dynamic table of either side has at first, in bytes as RFC 7541 section 4.1 counts them (RFC 9113 section 6.5.2,
-/// `SETTINGS_HEADER_TABLE_SIZE`).
+/// The size that the dynamic table of either side has at first, in bytes as RFC 7541 section 4.1 counts them (RFC 9113 section
+/// 6.5.2, `SETTINGS_HEADER_TABLE_SIZE`).
 pub const TABLE_SIZE: usize = 4096;
 
 /// What each field of a list counts beside its name and value, in bytes (RFC 9113 section 6.5.2, `SETTINGS_MAX_HEADER_LIST_SIZE`).

@@ -1,6 +1,6 @@
 //! Frames that control the connection and its streams.
 
-use super::receive::TakenFrame;
+use super::receive::FrameResult;
 use super::{EARLY_PRIORITIES, Greeting, ServerConnection, Shutdown};
 use crate::block::dependency;
 use crate::error::{ErrorCode, ProtocolFault};
@@ -81,7 +81,7 @@ impl<S> ServerConnection<S> {
         header: FrameHeader,
         payload: &[u8],
         now: u64,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         if payload.len() != 4 {
             return Err(ProtocolFault::ResetSize);
         }
@@ -96,7 +96,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         let by = payload.try_into().map_err(|_| ProtocolFault::WindowUpdateSize)?;
         let by = u32::from_be_bytes(by) & MOST_31;
         if header.stream == 0 {
@@ -130,7 +130,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         if header.stream == 0 {
             return Err(ProtocolFault::NeedsStream);
         }
@@ -172,9 +172,9 @@ impl<S> ServerConnection<S> {
         Ok(())
     }
 
-    /// The client's first GOAWAY of two asks for no more streams, and promises that those that are under way are answered; the second one names
-    /// the last stream (RFC 9113 section 6.8). The second one follows when the client has acknowledged a PING behind the first, or when
-    /// this is called again. [`is_over`](Self::is_over) tells when all streams have ended.
+    /// The client's first GOAWAY of two asks for no more streams, and promises that those that are under way are answered; the
+    /// second one names the last stream (RFC 9113 section 6.8). The second one follows when the client has acknowledged a PING
+    /// behind the first, or when this is called again. [`is_over`](Self::is_over) tells when all streams have ended.
     pub fn go_away(&mut self, out: &mut Vec<u8>) {
         if self.shutdown != Shutdown::No {
             return self.end(out);
@@ -188,6 +188,7 @@ impl<S> ServerConnection<S> {
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if !matches!(self.shutdown, Shutdown::Final(_)) {
             self.shutdown = Shutdown::Final(self.last_id);
+            self.expects_repeat = false;
             frame::push_go_away(out, self.last_id, ErrorCode::NoError, "");
         }
     }

@@ -1,13 +1,11 @@
 //! Header blocks: requests and trailers.
 
-use super::receive::{TakenFrame, Told};
+use super::receive::{FrameResult, ServerTold};
 use super::{ServerConnection, Shutdown};
 use crate::block;
 use crate::error::{ErrorCode, ProtocolFault};
-use crate::frame::{self, FrameHeader, StreamId, flag};
-use crate::head::request::RequestHeadFacts;
+use crate::frame::{self, FRAME_HEADER, FrameHeader, MOST_31, StreamId, flag, kind};
 use crate::head::{NoFields, TrailerCheck};
-use crate::priority::StreamPriority;
 use crate::streams::{StreamRecord, state};
 
 /// Longer blocks are not compared with the next one.
@@ -30,7 +28,8 @@ pub(super) enum BlockTarget {
     Ignored,
 }
 
-/// The block of the request before, if it means the same when it comes again. The head, and what it says, are still those of that request.
+/// The block of the request before, if it means the same when it comes again. The head, and what it says, are still those of that
+/// request.
 #[derive(Debug, Default)]
 pub(super) struct LastBlock {
     /// Empty: there is none.
@@ -40,14 +39,67 @@ pub(super) struct LastBlock {
 }
 
 impl<S> ServerConnection<S> {
+    /// Whether the next frame may be the last request again, so that its bytes need only be compared: nothing is under way that
+    /// has to be looked at first.
+    pub(super) fn can_repeat(&self) -> bool {
+        self.skip == 0
+            && self.failed.is_none()
+            && self.block.target.is_none()
+            && self.early_priorities.is_empty()
+            && self.used.waiting_acks < self.limits.waiting_acks
+            && !matches!(self.shutdown, Shutdown::Final(_))
+            && !self.last_block.bytes.is_empty()
+            && self.last_block.changes == self.decoder.changes()
+            && self.head.facts.content_length.is_none_or(|length| length == 0)
+    }
+
+    /// Takes a request that is byte by byte the one before: nothing is decoded, and nothing copied. Whatever is unusual is left to
+    /// [`take_headers`](Self::take_headers).
     #[inline]
+    pub(super) fn take_repeated(&mut self, input: &[u8]) -> Option<(usize, StreamId, bool)> {
+        let (bytes, rest) = input.split_first_chunk::<FRAME_HEADER>()?;
+        let [a, b, c, kind::HEADERS, flags, s, t, u, v] = *bytes else { return None };
+        let len = u32::from_be_bytes([0, a, b, c]) as usize;
+        let id = u32::from_be_bytes([s, t, u, v]);
+        let is_new = id > self.last_id && id & 1 == 1 && id <= MOST_31;
+        let is_plain = flags & !flag::END_STREAM == flag::END_HEADERS;
+        let has_room = self.streams.len() < self.limits.streams as usize
+            && self.used.new_streams < self.limits.new_streams_per_read;
+        if !(self.expects_repeat && is_plain && is_new && has_room)
+            || rest.get(..len)? != self.last_block.bytes
+        {
+            return None;
+        }
+        self.last_id = id;
+        self.used.new_streams += 1;
+        // A request is worth more than its bytes.
+        self.used.useful(REQUEST_BYTES, &self.limits);
+        let ends = flags & flag::END_STREAM != 0;
+        self.add_stream(id, ends);
+        Some((FRAME_HEADER + len, StreamId(id), ends))
+    }
+
+    #[inline]
+    fn add_stream(&mut self, id: u32, ends: bool) {
+        self.streams.add(StreamRecord {
+            id,
+            send_window: self.first_window as i32,
+            receive_window: self.limits.body,
+            turn: self.turn,
+            content_left: self.head.facts.content_length,
+            state: if ends { state::REMOTE_ENDED } else { 0 },
+            priority: self.head.facts.priority,
+            kept: None,
+        });
+    }
+
     pub(super) fn take_headers(
         &mut self,
         header: FrameHeader,
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         let (fragment, depends_on) = block::fragment(header, payload)?;
         let target = self.target(header, depends_on)?;
         let ends = header.has(flag::END_STREAM);
@@ -72,7 +124,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         self.block.parts += 1;
         if self.block.parts > self.limits.continuations {
             return Err(ProtocolFault::TooManyContinuations);
@@ -84,7 +136,6 @@ impl<S> ServerConnection<S> {
     }
 
     /// What a block on this stream is.
-    #[inline]
     fn target(
         &mut self,
         header: FrameHeader,
@@ -143,7 +194,7 @@ impl<S> ServerConnection<S> {
         is_last: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         let Some(target) = self.block.target else { return Ok(None) };
         let (block, decoder, most) = (&mut self.block, &mut self.decoder, self.limits.head);
         match target {
@@ -170,7 +221,7 @@ impl<S> ServerConnection<S> {
                 if let Some(record) = self.streams.get(StreamId(stream)) {
                     record.state |= state::REMOTE_ENDED;
                 }
-                self.end_dropped_body(stream, out);
+                self.end_dropped_body(stream);
                 Ok(None)
             }
             Some(BlockTarget::Fault(fault) | BlockTarget::Trailers(Some(fault))) => {
@@ -182,7 +233,6 @@ impl<S> ServerConnection<S> {
     }
 
     /// Takes a request whose block is whole.
-    #[inline]
     fn take_request(
         &mut self,
         stream: u32,
@@ -190,7 +240,7 @@ impl<S> ServerConnection<S> {
         ends: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         let before = self.decoder.changes();
         // A table of another size would have to be acknowledged in the block, which then differs.
         if self.last_block.changes == before && self.last_block.bytes == block && !block.is_empty()
@@ -207,7 +257,7 @@ impl<S> ServerConnection<S> {
         ends: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         let before = self.decoder.changes();
         self.last_block.bytes.clear();
         self.head.begin(self.limits.head);
@@ -217,7 +267,7 @@ impl<S> ServerConnection<S> {
             self.head.refuse();
         }
         let told = self.begin_stream(stream, ends, false, now, out)?;
-        let is_good = matches!(told, Some(Told::Request { .. }));
+        let is_good = matches!(told, Some(ServerTold::Request { .. }));
         if is_good && self.decoder.changes() == before && block.len() <= REPEATED_MOST {
             self.last_block.bytes.extend_from_slice(block);
             self.last_block.changes = before;
@@ -226,7 +276,6 @@ impl<S> ServerConnection<S> {
     }
 
     /// Begins the stream of a request whose head is complete.
-    #[inline]
     fn begin_stream(
         &mut self,
         stream: u32,
@@ -234,47 +283,40 @@ impl<S> ServerConnection<S> {
         is_repeated: bool,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         if !is_repeated && let Err(fault) = self.head.finish() {
             return self.stream_fault(stream, fault, now, out);
         }
-        let RequestHeadFacts { content_length, mut priority } = self.head.facts;
-        if ends && content_length.is_some_and(|length| length > 0) {
+        let length = self.head.facts.content_length;
+        if ends && length.is_some_and(|length| length > 0) {
             return self.stream_fault(stream, ProtocolFault::ContentLength, now, out);
         }
+        self.add_stream(stream, ends);
         if !self.early_priorities.is_empty() {
-            self.apply_early_priority(stream, &mut priority);
+            self.apply_early_priority(stream);
         }
-        self.streams.add(StreamRecord {
-            id: stream,
-            send_window: self.first_window as i32,
-            receive_window: self.limits.body,
-            turn: self.turn,
-            content_left: content_length,
-            state: if ends { state::REMOTE_ENDED } else { 0 },
-            priority,
-            kept: None,
-        });
         let stream = StreamId(stream);
         if !is_repeated && self.head.is_too_large() {
-            return Ok(Some(Told::TooLarge { stream }));
+            return Ok(Some(ServerTold::TooLarge { stream }));
         }
-        Ok(Some(Told::Request { stream, is_repeated, ends }))
+        Ok(Some(ServerTold::Request { stream, is_repeated, ends }))
     }
 
     /// A priority that came before its stream counts more than the request's field (RFC 9218 section 7).
     #[cold]
-    fn apply_early_priority(&mut self, stream: u32, priority: &mut StreamPriority) {
+    fn apply_early_priority(&mut self, stream: u32) {
         let early = self.early_priorities.iter().find(|(id, _)| *id == stream);
-        if let Some((_, early)) = early {
-            *priority = *early;
+        if let Some((_, early)) = early
+            && let Some(record) = self.streams.get(StreamId(stream))
+        {
+            record.priority = *early;
         }
         self.early_priorities.retain(|(id, _)| *id > stream);
     }
 
     /// Resets a stream beyond the limit of open ones.
     #[cold]
-    fn refuse(&mut self, stream: u32, out: &mut Vec<u8>) -> TakenFrame<S> {
+    fn refuse(&mut self, stream: u32, out: &mut Vec<u8>) -> FrameResult<S> {
         self.used.refused += 1;
         if self.used.refused > self.limits.refused {
             return Err(ProtocolFault::TooManyRefused);

@@ -34,7 +34,8 @@ const RECENT_RESETS: usize = 8;
 /// The caller hands what has come to [`receive`](Self::receive) until nothing is left to tell, answers each request by
 /// [`respond`](Self::respond), and asks [`next`](Self::next) whose body may be sent, for whose bytes
 /// [`push_data`](Self::push_data) writes the frame. All that the protocol itself demands (acknowledgements, windows, resets) is
-/// written to the same output. `S` is what the caller keeps of each stream.
+/// written to the same output; [`reset_uploads`](Self::reset_uploads) is called before that is sent. `S` is what the caller keeps
+/// of each stream.
 ///
 /// Nothing is allocated for a stream or a request once there were as many, and as large ones, before; [`release`](Self::release)
 /// gives the memory of an idle connection back.
@@ -63,6 +64,10 @@ pub struct ServerConnection<S> {
     /// How many frames of DATA were sent.
     turn: u32,
     failed: Option<ProtocolFault>,
+    /// Whether the next frame may be the last request again, without anything else to look at first.
+    expects_repeat: bool,
+    /// Whether there may be streams to be reset because their body is too long and their response has ended.
+    owes_resets: bool,
     greeting: Greeting,
     shutdown: Shutdown,
     /// The client's decoder expects an update of the table's size in front of the next block (RFC 7541 section 4.2).
@@ -94,20 +99,21 @@ enum Shutdown {
 /// What a connection has to tell its caller.
 #[derive(Debug)]
 pub enum ServerEvent<'a, S> {
-    /// The input ends before there is anything to tell. Up to [`RECEIVE_MOST`](crate::RECEIVE_MOST) bytes have to fit in the input, together with what
-    /// was not used.
+    /// The input ends before there is anything to tell. Up to [`RECEIVE_MOST`](crate::RECEIVE_MOST) bytes have to fit in the
+    /// input, together with what was not used.
     Incomplete,
-    /// As many frames wait in the output as [`Http2Limits::waiting_acks`] allows, and the input may have whole frames yet: send and empty the output
-    /// before more is received.
+    /// As many frames wait in the output as [`Http2Limits::waiting_acks`] allows, and the input may have whole frames yet: send
+    /// and empty the output before more is received.
     Flush,
     /// A request.
     Request {
         /// Its stream.
         stream: StreamId,
-        /// The request as a head of HTTP/1.1, with its request line, `Host` and all fields, in a buffer that is used again. It has no
-        /// `Host` if the request names no authority.
+        /// The request as a head of HTTP/1.1, with its request line, `Host` and all fields, in a buffer that is used again. It
+        /// has no `Host` if the request names no authority.
         head: &'a [u8],
-        /// The head is the same as that of the request before it on this connection: what the caller knows of that one holds for this one.
+        /// The head is the same as that of the request before it on this connection: what the caller knows of that one holds for
+        /// this one.
         is_repeated: bool,
         /// The request has no body. The bytes of a body are dropped; nothing more is told of them.
         ends: bool,
@@ -166,6 +172,8 @@ impl<S> ServerConnection<S> {
             last_id: 0,
             turn: 0,
             failed: None,
+            expects_repeat: false,
+            owes_resets: false,
             greeting: Greeting::Preface,
             shutdown: Shutdown::No,
             owes_table_update: false,
@@ -191,15 +199,15 @@ impl<S> ServerConnection<S> {
         self.streams.len()
     }
 
-    /// Whether no stream waits for a response or for a part of one. Streams whose response has ended and whose body is still coming
-    /// do not count.
+    /// Whether no stream waits for a response or for a part of one. Streams whose response has ended while their body was being
+    /// received do not count.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.streams.iter().all(|record| record.is(state::LOCAL_ENDED))
     }
 
-    /// Whether bodies are to be sent, and none can be because the client allows nothing more: it has to send WINDOW_UPDATE. A client that
-    /// does not read its responses is to be closed after some time.
+    /// Whether bodies are to be sent, and none can be because the client allows nothing more: it has to send WINDOW_UPDATE. A
+    /// client that does not read its responses is to be closed after some time.
     #[must_use]
     pub fn is_blocked_by_windows(&self) -> bool {
         let is_blocked = |window: i32| self.send_window == 0 || window <= 0;
@@ -230,6 +238,7 @@ impl<S> ServerConnection<S> {
             self.streams.release();
             self.head.release();
             self.last_block = LastBlock::default();
+            self.expects_repeat = false;
             self.block.release();
             self.decoder.release();
             self.early_priorities = Vec::new();

@@ -5,10 +5,10 @@ use crate::error::{ErrorCode, ProtocolFault};
 use crate::frame::{
     self, FRAME_HEADER, FRAME_MOST, FrameHeader, PREFACE, StreamId, flag, kind, push_go_away,
 };
-use crate::streams::state;
+use crate::streams::{StreamRecord, state};
 
 /// An event, without what it borrows.
-pub(super) enum Told<S> {
+pub(super) enum ServerTold<S> {
     Incomplete,
     Flush,
     Request { stream: StreamId, is_repeated: bool, ends: bool },
@@ -19,13 +19,28 @@ pub(super) enum Told<S> {
 }
 
 /// What a frame leads to: mostly there is nothing to tell.
-pub(super) type TakenFrame<S> = Result<Option<Told<S>>, ProtocolFault>;
+pub(super) type FrameResult<S> = Result<Option<ServerTold<S>>, ProtocolFault>;
 
 impl<S> ServerConnection<S> {
-    /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it. What the protocol
-    /// demands is appended to `out`. `now` counts nanoseconds from any point of time. To be called again, with what is left, until
-    /// nothing complete is left.
+    /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it.
+    /// What the protocol demands is appended to `out`. `now` counts nanoseconds from any point of time. To be called again, with
+    /// what is left, until nothing complete is left.
+    #[inline]
     pub fn receive<'a>(
+        &'a mut self,
+        input: &[u8],
+        now: u64,
+        out: &mut Vec<u8>,
+    ) -> (usize, ServerEvent<'a, S>) {
+        if let Some((used, stream, ends)) = self.take_repeated(input) {
+            let head = &self.head.text;
+            return (used, ServerEvent::Request { stream, head, is_repeated: true, ends });
+        }
+        self.receive_any(input, now, out)
+    }
+
+    #[inline(never)]
+    fn receive_any<'a>(
         &'a mut self,
         input: &[u8],
         now: u64,
@@ -35,33 +50,33 @@ impl<S> ServerConnection<S> {
             self.used.waiting_acks = 0;
         }
         let (used, told) = self.take(input, now, out);
+        self.expects_repeat = self.can_repeat();
         let event = match told {
-            Told::Incomplete => ServerEvent::Incomplete,
-            Told::Flush => ServerEvent::Flush,
-            Told::Request { stream, is_repeated, ends } => {
+            ServerTold::Incomplete => ServerEvent::Incomplete,
+            ServerTold::Flush => ServerEvent::Flush,
+            ServerTold::Request { stream, is_repeated, ends } => {
                 ServerEvent::Request { stream, head: &self.head.text, is_repeated, ends }
             }
-            Told::TooLarge { stream } => ServerEvent::TooLarge { stream },
-            Told::Reset { stream, state } => ServerEvent::Reset { stream, state },
-            Told::PeerGoes => ServerEvent::PeerGoes,
-            Told::Failed { code, reason } => ServerEvent::Failed { code, reason },
+            ServerTold::TooLarge { stream } => ServerEvent::TooLarge { stream },
+            ServerTold::Reset { stream, state } => ServerEvent::Reset { stream, state },
+            ServerTold::PeerGoes => ServerEvent::PeerGoes,
+            ServerTold::Failed { code, reason } => ServerEvent::Failed { code, reason },
         };
         (used, event)
     }
 
-    #[inline]
-    fn take(&mut self, input: &[u8], now: u64, out: &mut Vec<u8>) -> (usize, Told<S>) {
+    fn take(&mut self, input: &[u8], now: u64, out: &mut Vec<u8>) -> (usize, ServerTold<S>) {
         let mut at = 0;
         if self.failed.is_some() || self.greeting == Greeting::Preface {
             match self.take_preface(input) {
-                Ok(0) => return (0, Told::Incomplete),
+                Ok(0) => return (0, ServerTold::Incomplete),
                 Ok(used) => at = used,
                 Err(fault) => return (input.len(), self.fail(fault, out)),
             }
         }
         loop {
             if self.used.waiting_acks >= self.limits.waiting_acks {
-                return (at, Told::Flush);
+                return (at, ServerTold::Flush);
             }
             let mut used = 0;
             let taken = self.take_frame(&input[at..], &mut used, now, out);
@@ -74,7 +89,8 @@ impl<S> ServerConnection<S> {
                 }
                 Ok(None) if used == 0 => {
                     self.used.new_streams = 0;
-                    return (at, Told::Incomplete);
+                    self.reset_uploads(out);
+                    return (at, ServerTold::Incomplete);
                 }
                 Ok(None) => {}
                 Err(fault) => return (at, self.fail(fault, out)),
@@ -98,12 +114,12 @@ impl<S> ServerConnection<S> {
 
     /// Ends the connection, with GOAWAY the first time.
     #[cold]
-    fn fail(&mut self, fault: ProtocolFault, out: &mut Vec<u8>) -> Told<S> {
+    fn fail(&mut self, fault: ProtocolFault, out: &mut Vec<u8>) -> ServerTold<S> {
         if self.failed.is_none() {
             push_go_away(out, self.last_id, fault.code(), fault.reason());
             self.failed = Some(fault);
         }
-        Told::Failed { code: fault.code(), reason: fault.reason() }
+        ServerTold::Failed { code: fault.code(), reason: fault.reason() }
     }
 
     /// Takes one frame, or the part of its payload that is there where it is dropped; `used` stays 0 if it is not complete.
@@ -114,7 +130,7 @@ impl<S> ServerConnection<S> {
         used: &mut usize,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         if self.skip > 0 {
             *used = input.len().min(self.skip as usize);
             self.skip -= *used as u32;
@@ -171,7 +187,7 @@ impl<S> ServerConnection<S> {
         payload: &[u8],
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         match header.kind {
             kind::PRIORITY => self.take_priority(header, payload, now, out),
             kind::RST_STREAM => self.take_reset(header, payload, now),
@@ -179,7 +195,7 @@ impl<S> ServerConnection<S> {
             kind::PING => self.take_ping(header, payload, out).map(|()| None),
             kind::GOAWAY if header.stream != 0 => Err(ProtocolFault::GoAwayOnStream),
             kind::GOAWAY if payload.len() < 8 => Err(ProtocolFault::GoAwaySize),
-            kind::GOAWAY => Ok(Some(Told::PeerGoes)),
+            kind::GOAWAY => Ok(Some(ServerTold::PeerGoes)),
             kind::WINDOW_UPDATE => self.take_window_update(header, payload, now, out),
             kind::CONTINUATION => self.take_continuation(header, payload, now, out),
             kind::PRIORITY_UPDATE => self.take_priority_update(header, payload).map(|()| None),
@@ -196,7 +212,7 @@ impl<S> ServerConnection<S> {
         used: &mut usize,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         if header.stream == 0 {
             return Err(ProtocolFault::NeedsStream);
         }
@@ -220,7 +236,7 @@ impl<S> ServerConnection<S> {
         self.return_window(out);
         let ends = header.has(flag::END_STREAM);
         match self.count_data(header, len as u64, ends) {
-            Ok(()) => self.end_dropped_body(header.stream, out),
+            Ok(()) => self.end_dropped_body(header.stream),
             Err(ProtocolFault::ClosedStream) if self.was_reset_by_us(header.stream) => {}
             Err(fault) => return self.stream_fault(header.stream, fault, now, out),
         }
@@ -257,21 +273,33 @@ impl<S> ServerConnection<S> {
         Ok(())
     }
 
-    /// Ends the stream of a request whose response has ended, once its body has ended or may not go on.
-    pub(super) fn end_dropped_body(&mut self, stream: u32, out: &mut Vec<u8>) {
-        let Some(record) = self.streams.peek(StreamId(stream)) else { return };
-        if !record.is(state::LOCAL_ENDED) {
-            return;
+    /// Ends the stream of a request whose response has ended before, if its body has ended now; or has it reset if its window is
+    /// used up.
+    pub(super) fn end_dropped_body(&mut self, stream: u32) {
+        let record = self.streams.peek(StreamId(stream));
+        let Some(record) = record.filter(|record| record.is(state::LOCAL_ENDED)) else { return };
+        if record.is(state::REMOTE_ENDED) {
+            self.streams.remove(StreamId(stream));
+        } else {
+            self.owes_resets |= record.receive_window == 0;
         }
-        if !record.is(state::REMOTE_ENDED) {
-            if record.receive_window > 0 {
-                return;
-            }
+    }
+
+    /// Resets the streams of requests whose response has ended, and whose body has not when its window is used up.
+    #[cold]
+    pub(super) fn reset_long_bodies(&mut self, out: &mut Vec<u8>) {
+        self.owes_resets = false;
+        loop {
+            let is_long = |record: &&StreamRecord<S>| {
+                record.is(state::LOCAL_ENDED) && record.receive_window == 0
+            };
+            let long = self.streams.iter().find(is_long).map(|record| record.id);
+            let Some(stream) = long else { return };
             frame::push_reset(out, stream, ErrorCode::NoError);
             self.used.waiting_acks += 1;
             self.remember_reset(stream);
+            self.streams.remove(StreamId(stream));
         }
-        self.streams.remove(StreamId(stream));
     }
 
     /// Resets a stream for what the client has done wrong on it.
@@ -285,7 +313,7 @@ impl<S> ServerConnection<S> {
         fault: ProtocolFault,
         now: u64,
         out: &mut Vec<u8>,
-    ) -> TakenFrame<S> {
+    ) -> FrameResult<S> {
         self.used.reset(&self.limits, now)?;
         self.used.waiting_acks += 1;
         frame::push_reset(out, stream, fault.code());
@@ -294,7 +322,7 @@ impl<S> ServerConnection<S> {
     }
 
     /// Ends a stream that either side has reset; tells of it if the caller thinks that it goes on.
-    pub(super) fn drop_stream(&mut self, stream: StreamId) -> Option<Told<S>> {
+    pub(super) fn drop_stream(&mut self, stream: StreamId) -> Option<ServerTold<S>> {
         let record = self.streams.get(stream)?;
         if record.is(state::WORKS_ON) {
             return None;
@@ -308,6 +336,6 @@ impl<S> ServerConnection<S> {
             Some(_) => record.state |= state::WORKS_ON,
             None => drop(self.streams.remove(stream)),
         }
-        Some(Told::Reset { stream, state })
+        Some(ServerTold::Reset { stream, state })
     }
 }

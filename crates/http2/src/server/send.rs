@@ -17,9 +17,9 @@ pub struct DataTurn {
 }
 
 impl<S> ServerConnection<S> {
-    /// Writes the head of a response to `out`: `block` is a header block, made by the functions of [`hpack`](crate::hpack). With `body` DATA follows,
-    /// otherwise the response ends; what was kept of a stream whose response has ended is returned. Nothing is written for a stream that is
-    /// over.
+    /// Writes the head of a response to `out`: `block` is a header block, made by the functions of [`hpack`](crate::hpack). With
+    /// `body` DATA follows, otherwise the response ends; what was kept of a stream whose response has ended is returned. Nothing
+    /// is written for a stream that is over.
     pub fn respond(
         &mut self,
         stream: StreamId,
@@ -35,7 +35,46 @@ impl<S> ServerConnection<S> {
             record.state |= state::HAS_BODY;
         }
         self.push_head(stream, block, !body, out);
-        if body { None } else { self.end_response(stream, out) }
+        if body {
+            return None;
+        }
+        let kept = self.end_response(stream);
+        self.reset_uploads(out);
+        kept
+    }
+
+    /// Writes the head of a response and what stands in front of its whole body of `len` bytes, which have to follow, to `out`:
+    /// the same as [`respond`](Self::respond) and [`push_data`](Self::push_data), in less time. False, and nothing is written, if
+    /// the body is longer than [`room`](Self::room) allows, something is kept of the stream, or it is over.
+    #[inline]
+    pub fn respond_whole(
+        &mut self,
+        stream: StreamId,
+        block: &[u8],
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(record) = self.streams.get(stream) else { return false };
+        let is_fresh = record.state & !state::REMOTE_ENDED == 0 && record.kept.is_none();
+        let room = (record.send_window.max(0) as u32).min(self.send_window) as usize;
+        let fits = len <= room.min(FRAME_MOST) && block.len() < FRAME_MOST;
+        if !is_fresh || !fits || self.owes_table_update {
+            return false;
+        }
+        let has_ended = record.is(state::REMOTE_ENDED);
+        let flags = flag::END_HEADERS;
+        FrameHeader { len: block.len(), kind: kind::HEADERS, flags, stream: stream.0 }.push(out);
+        out.extend_from_slice(block);
+        FrameHeader { len, kind: kind::DATA, flags: flag::END_STREAM, stream: stream.0 }.push(out);
+        self.turn = self.turn.wrapping_add(1);
+        self.send_window -= len as u32;
+        self.used.useful(block.len() + len, &self.limits);
+        if has_ended {
+            self.streams.remove(stream);
+        } else {
+            self.end_response(stream);
+        }
+        true
     }
 
     /// Writes the head of an interim response (1xx) to `out`; another head follows on the stream.
@@ -57,8 +96,8 @@ impl<S> ServerConnection<S> {
     }
 
     /// Whose turn it is to send DATA, by urgency (RFC 9218 section 10); `None`: no stream has any, or the windows allow none. The
-    /// caller sends some of its bytes by [`push_data`](Self::push_data), or has it wait by [`pause`](Self::pause): until then it is the
-    /// same stream's turn.
+    /// caller sends some of its bytes by [`push_data`](Self::push_data), or has it wait by [`pause`](Self::pause): until then it
+    /// is the same stream's turn.
     // Not an iterator: its turn depends on what happens between two calls.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<DataTurn> {
@@ -69,8 +108,8 @@ impl<S> ServerConnection<S> {
         Some(DataTurn { stream, most: self.room(stream) })
     }
 
-    /// How many bytes of DATA the windows allow for the stream now, up to [`FRAME_MOST`]: a short body that fits may be sent right behind
-    /// its head, without waiting for its turn.
+    /// How many bytes of DATA the windows allow for the stream now, up to [`FRAME_MOST`]: a short body that fits may be sent
+    /// right behind its head, without waiting for its turn.
     #[must_use]
     #[inline]
     pub fn room(&self, stream: StreamId) -> usize {
@@ -78,8 +117,8 @@ impl<S> ServerConnection<S> {
         (own as usize).min(self.send_window as usize).min(FRAME_MOST)
     }
 
-    /// Writes what stands in front of `len` bytes of DATA to `out`; these have to follow. `len` is no more than [`room`](Self::room) allows, and may be 0 if
-    /// the body `ends`; what was kept of the stream is returned then.
+    /// Writes what stands in front of `len` bytes of DATA to `out`; these have to follow. `len` is no more than
+    /// [`room`](Self::room) allows, and may be 0 if the body `ends`; what was kept of the stream is returned then.
     pub fn push_data(
         &mut self,
         stream: StreamId,
@@ -96,7 +135,7 @@ impl<S> ServerConnection<S> {
         let record = self.streams.get(stream)?;
         record.send_window = record.send_window.saturating_sub(len as i32);
         record.turn = self.turn;
-        if ends { self.end_response(stream, out) } else { None }
+        if ends { self.end_response(stream) } else { None }
     }
 
     /// Has a stream wait: its bytes are not at hand. [`next`](Self::next) does not offer it.
@@ -123,16 +162,29 @@ impl<S> ServerConnection<S> {
         self.streams.remove(stream)
     }
 
-    /// Ends our side of a stream, and the stream itself if the client's has ended.
+    /// Ends our side of a stream, and the stream itself if the client's has ended. If not, the rest of the body is received and
+    /// dropped, as far as its window goes.
     #[inline]
-    fn end_response(&mut self, stream: StreamId, out: &mut Vec<u8>) -> Option<S> {
+    fn end_response(&mut self, stream: StreamId) -> Option<S> {
         let record = self.streams.get(stream)?;
         if record.is(state::REMOTE_ENDED) {
             return self.streams.remove(stream);
         }
         record.state |= state::LOCAL_ENDED;
-        let kept = record.kept.take();
-        self.end_dropped_body(stream.0, out);
-        kept
+        // Nothing may be written here: the bytes of a frame may have to follow in the output.
+        self.owes_resets |= record.receive_window == 0;
+        record.kept.take()
+    }
+
+    /// Resets the streams of requests whose response has ended and whose body is longer than [`Http2Limits::body`]: nobody needs
+    /// the rest (RFC 9113 section 8.1). To be called before the output is sent, when the bytes behind
+    /// [`push_data`](Self::push_data) stand in it; [`receive`](Self::receive) does the same at the end of its input.
+    ///
+    /// [`Http2Limits::body`]: crate::Http2Limits::body
+    #[inline]
+    pub fn reset_uploads(&mut self, out: &mut Vec<u8>) {
+        if self.owes_resets {
+            self.reset_long_bodies(out);
+        }
     }
 }

@@ -6,8 +6,8 @@ use crate::support::*;
 
 const CALM: ErrorCode = ErrorCode::EnhanceYourCalm;
 
-/// Hands over `input(0)`, `input(1)` and so on until the connection fails, with the output always sent; tells how many were taken, and
-/// with which code it failed.
+/// Hands over `input(0)`, `input(1)` and so on until the connection fails, with the output always sent; tells how many were
+/// taken, and with which code it failed.
 fn taken_until_failure(
     server: &mut Server,
     most: u32,

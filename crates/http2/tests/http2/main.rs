@@ -6,6 +6,15 @@ mod support;
 /// What clients can have done at most.
 mod attacks;
 
+/// Responses, and both sides together.
+mod client;
+
+/// Side by side with nghttp2.
+mod nghttp2;
+
+/// What holds for every input.
+mod properties;
+
 /// What clients must not send.
 mod rules;
 

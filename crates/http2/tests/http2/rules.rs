@@ -1,4 +1,5 @@
-//! What RFC 9113 forbids a client, rule by rule: the bytes, what becomes of the connection or the stream, and the section that says so.
+//! What RFC 9113 forbids a client, rule by rule: the bytes, what becomes of the connection or the stream, and the section that
+//! says so.
 
 use drover_http2::{ErrorCode, Http2Limits, PREFACE};
 
@@ -111,9 +112,20 @@ fn frames_have_their_lengths() {
             &[&frame(WINDOW_UPDATE, 0, 0, &[1; 5])],
             Connection(FrameSizeError, "6.9"),
         ),
+    ]);
+}
+
+#[test]
+fn frames_have_room_for_what_their_flags_announce() {
+    check_all(&[
         (
             "DATA without its padding",
             &[&post(1, &[]), &frame(DATA, PADDED, 1, b"")],
+            Connection(FrameSizeError, "6.1"),
+        ),
+        (
+            "DATA without its padding, and another frame",
+            &[&post(1, &[]), &frame(DATA, PADDED, 1, b""), &frame(PING, 0, 0, &[0; 8])],
             Connection(FrameSizeError, "6.1"),
         ),
         (
@@ -253,7 +265,8 @@ fn windows_have_limits() {
 
 #[test]
 fn the_connections_window_is_kept_to() {
-    // With streams whose windows are large the connection's decides; it is given back at half of it, so that one frame cannot exceed it.
+    // With streams whose windows are large the connection's decides; it is given back at half of it, so that one frame cannot
+    // exceed it.
     let limits = Http2Limits { body: 1 << 20, ..Http2Limits::default() };
     let mut server = Server::with(&limits);
     server.requests(&post(1, &[]));

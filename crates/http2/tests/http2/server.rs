@@ -134,6 +134,12 @@ fn bodies_are_dropped_and_the_connections_window_is_given_back() {
     server.take(&frame(DATA, END_STREAM, 3, b""));
     server.respond(ids[1], false);
     assert_eq!(server.connection.streams(), 1);
+    assert_eq!(server.sent().len(), 1);
+}
+
+/// RST_STREAM with NO_ERROR.
+fn no_error(stream: u32) -> Frame {
+    Frame { kind: RST_STREAM, flags: 0, stream, payload: vec![0; 4] }
 }
 
 #[test]
@@ -154,8 +160,7 @@ fn a_body_may_go_on_behind_the_response_as_long_as_its_window_lasts() {
     server.take(&frame(DATA, 0, 3, &[0; 15_000]));
     assert_eq!(server.connection.streams(), 1);
     server.take(&frame(DATA, 0, 3, &[0; 5_000]));
-    let no_error = Frame { kind: RST_STREAM, flags: 0, stream: 3, payload: vec![0; 4] };
-    assert_eq!(server.sent(), [no_error]);
+    assert_eq!(server.sent(), [no_error(3)]);
     assert_eq!(server.connection.streams(), 0);
     // What was under way is ignored.
     assert_eq!(server.take(&frame(DATA, END_STREAM, 3, b"x")), []);
@@ -163,14 +168,29 @@ fn a_body_may_go_on_behind_the_response_as_long_as_its_window_lasts() {
 }
 
 #[test]
-fn a_response_behind_a_body_that_used_up_its_window_ends_the_stream() {
+fn no_reset_comes_between_a_frame_and_its_bytes() {
     let mut server = Server::with(&Http2Limits { body: 10, ..Http2Limits::default() });
     let ids = server.requests(&[post(1, &[]), frame(DATA, 0, 1, &[0; 10])].concat());
-    assert_eq!(server.sent(), []);
-    server.respond(ids[0], false);
-    let kinds: Vec<_> = server.sent().iter().map(|it| it.kind).collect();
-    assert_eq!(kinds, [HEADERS, RST_STREAM]);
+    assert_eq!(server.sent(), [], "the response may need long");
+    server.respond(ids[0], true);
+    assert_eq!(server.send_next(5), Some((1, 5)));
+    server.connection.push_data(ids[0], 2, true, &mut server.out);
+    server.out.extend(b"ab");
+    server.connection.reset_uploads(&mut server.out);
+    server.connection.reset_uploads(&mut server.out);
+    let sent = server.sent();
+    let kinds: Vec<_> = sent.iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [HEADERS, DATA, DATA, RST_STREAM]);
+    assert_eq!((&sent[2].payload[..], &sent[3]), (&b"ab"[..], &no_error(1)));
     assert_eq!(server.connection.streams(), 0);
+}
+
+#[test]
+fn a_response_without_a_body_is_followed_by_the_reset() {
+    let mut server = Server::with(&Http2Limits { body: 10, ..Http2Limits::default() });
+    let ids = server.requests(&[post(1, &[]), frame(DATA, 0, 1, &[0; 10])].concat());
+    server.respond(ids[0], false);
+    assert_eq!(server.sent()[1], no_error(1));
 }
 
 #[test]
@@ -252,6 +272,36 @@ fn a_paused_stream_is_not_offered() {
     server.connection.pause(ids[1]);
     assert_eq!(server.send_next(1), None);
     assert!(!server.connection.is_blocked_by_windows(), "bytes are missing, not windows");
+}
+
+#[test]
+fn a_short_response_is_written_as_a_whole_if_it_fits() {
+    let whole = |server: &mut Server, at: usize, len: usize| {
+        let (id, before) = (server.ids[at], server.out.len());
+        let is_written = server.connection.respond_whole(id, &[0x88], len, &mut server.out);
+        server.out.extend(vec![0; if is_written { len } else { 0 }]);
+        assert!(is_written || server.out.len() == before);
+        is_written
+    };
+    let mut server = Server::new();
+    server.requests(&[request(1), request(3), post(5, &[]), request(7), request(9)].concat());
+    server.connection.begin_work(server.ids[3], 7);
+    assert!(whole(&mut server, 0, 16_384));
+    assert!(!whole(&mut server, 0, 1), "it is over");
+    assert!(!whole(&mut server, 1, 16_385));
+    assert!(whole(&mut server, 1, 0));
+    assert!(whole(&mut server, 2, 5));
+    assert!(!whole(&mut server, 3, 5), "something is kept");
+    assert_eq!(server.connection.streams(), 3, "a body may still come");
+    let parts: Vec<_> = server.sent().iter().map(|it| (it.kind, it.flags, it.stream)).collect();
+    assert_eq!(parts[..2], [(HEADERS, END_HEADERS, 1), (DATA, END_STREAM, 1)]);
+    assert_eq!(parts.len(), 6);
+    server.take(&frame(DATA, END_STREAM, 5, b"x"));
+    assert_eq!(server.connection.streams(), 2);
+    // The connection's window has 65,535 − 16,384 − 5 bytes left.
+    server.take(&settings(&[(4, 4)]));
+    assert!(!whole(&mut server, 4, 5));
+    assert!(whole(&mut server, 4, 4));
 }
 
 #[test]

@@ -196,3 +196,52 @@ impl Server {
         Some((turn.stream.get(), len))
     }
 }
+
+/// A server that answers a path like `/123` with 123 bytes.
+pub(crate) struct LengthServer {
+    /// What is kept of a stream is how many bytes are left.
+    pub(crate) connection: ServerConnection<usize>,
+    pub(crate) out: Vec<u8>,
+    /// The streams in the order in which they came, each with the head of its request.
+    pub(crate) requests: Vec<(StreamId, String)>,
+}
+
+impl LengthServer {
+    pub(crate) fn new() -> LengthServer {
+        let mut out = Vec::new();
+        let connection = ServerConnection::new(&Http2Limits::default(), &mut out);
+        LengthServer { connection, out, requests: Vec::new() }
+    }
+
+    /// Answers what is whole of `input`, as far as the windows go; the rest stays. `more` are fields of each response.
+    pub(crate) fn serve(&mut self, input: &mut Vec<u8>, more: &[(&str, &str)]) {
+        let mut at = 0;
+        loop {
+            let (used, event) = self.connection.receive(&input[at..], 0, &mut self.out);
+            at += used;
+            match event {
+                ServerEvent::Request { stream, head, .. } => {
+                    let head = str::from_utf8(head).unwrap().to_owned();
+                    let length = head[5..].split(' ').next().unwrap().to_owned();
+                    self.requests.push((stream, head));
+                    let begin = [(":status", "200"), ("content-length", &*length)];
+                    let length = length.parse().unwrap();
+                    self.connection.begin_work(stream, length);
+                    let block = block(&[&begin, more].concat());
+                    self.connection.respond(stream, &block, length > 0, &mut self.out);
+                }
+                ServerEvent::Incomplete | ServerEvent::Flush | ServerEvent::PeerGoes => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        input.drain(..at);
+        while let Some(turn) = self.connection.next() {
+            let left = self.connection.stream(turn.stream).unwrap();
+            let len = turn.most.min(*left);
+            *left -= len;
+            let ends = *left == 0;
+            self.connection.push_data(turn.stream, len, ends, &mut self.out);
+            self.out.resize(self.out.len() + len, 1);
+        }
+    }
+}

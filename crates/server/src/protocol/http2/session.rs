@@ -113,6 +113,10 @@ impl<'c, 'w> Http2Session<'c, 'w> {
             self.announce_end(output);
         }
         let body = if self.has_failed { Body::None } else { self.send(now, output) };
+        // Behind the frame of a body that follows the output nothing may stand in it.
+        if matches!(body, Body::None) {
+            self.http2.reset_uploads(output);
+        }
         let is_partial = is_all_read && (consumed < input.len() || self.http2.is_within_head());
         self.partial_since = is_partial.then(|| self.partial_since.unwrap_or(now));
         let has_more = output.len() >= GATHERED_MOST || !matches!(body, Body::None);
@@ -193,14 +197,14 @@ impl<'c, 'w> Http2Session<'c, 'w> {
             self.http2.respond(stream, block, false, output);
             return self.note_end(sending);
         }
-        self.http2.respond(stream, block, true, output);
         // What is short and in memory goes right behind its head.
-        let len = sending.body.next_len(self.http2.room(stream));
-        if sending.body.ends_with(len) && !sending.body.is_file() {
-            self.http2.push_data(stream, len, true, output);
+        let len = sending.body.next_len(usize::MAX);
+        let is_in_memory = sending.body.ends_with(len) && !sending.body.is_file();
+        if is_in_memory && self.http2.respond_whole(stream, block, len, output) {
             let _in_memory = sending.body.take(len, false, output);
             return self.note_end(sending);
         }
+        self.http2.respond(stream, block, true, output);
         self.begun.push(stream);
         self.http2.begin_work(stream, StreamWork::OpenResponse(sending));
     }
