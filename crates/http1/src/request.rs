@@ -20,7 +20,6 @@ const REST_OF_LINE: usize = " ".len() + " HTTP/1.1".len();
 
 const LINE_TOO_LONG: Refusal = Refusal::new(Status::UriTooLong, "request line too long");
 const FIELD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "header field too long");
-const HEAD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "request head too long");
 
 /// How much a head may have before it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +137,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &HeadLimits) -> Result<Option<Request<
     match head.parse_with_uninit_headers(window, fields) {
         Ok(httparse::Status::Complete(head_len)) => interpret(&head, &window[..head_len], limits),
         Ok(httparse::Status::Partial) if line_is_too_long(window, limits) => Err(LINE_TOO_LONG),
-        Ok(httparse::Status::Partial) if input.len() >= limits.head => Err(HEAD_TOO_LONG),
+        Ok(httparse::Status::Partial) if input.len() >= limits.head => Err(Refusal::HEAD_TOO_LONG),
         Ok(httparse::Status::Partial) => Ok(None),
         Err(_) if line_is_too_long(window, limits) => Err(LINE_TOO_LONG),
         Err(error) => Err(refusal_for(error, window)),
@@ -199,7 +198,7 @@ fn refusal_for(error: httparse::Error, window: &[u8]) -> Refusal {
 /// # Errors
 /// A [`Refusal`] as of [`parse`], and 431 for a head that is longer than `limits` allows.
 pub fn parse_translated<'a>(input: &'a [u8], limits: &HeadLimits) -> Result<Request<'a>, Refusal> {
-    let mut request = parse(input, limits)?.ok_or(HEAD_TOO_LONG)?;
+    let mut request = parse(input, limits)?.ok_or(Refusal::HEAD_TOO_LONG)?;
     (request.version, request.keep_alive) = (Version::Http2, true);
     Ok(request)
 }

@@ -100,6 +100,9 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// The head of a request is longer than is allowed.
+    pub const HEAD_TOO_LONG: Refusal = Refusal::new(Status::HeadTooLarge, "request head too long");
+
     pub(crate) const fn new(status: Status, reason: &'static str) -> Self {
         Refusal { status, reason }
     }

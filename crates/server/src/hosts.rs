@@ -193,7 +193,7 @@ impl NamedSites {
 }
 
 /// The host of an authority; what stands in brackets is an address with colons.
-fn without_port(authority: &[u8]) -> &[u8] {
+pub(crate) fn without_port(authority: &[u8]) -> &[u8] {
     let from = authority.iter().rposition(|&byte| byte == b']').unwrap_or(0);
     match authority[from..].iter().position(|&byte| byte == b':') {
         Some(at) => &authority[..from + at],

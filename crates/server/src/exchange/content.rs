@@ -46,6 +46,21 @@ pub(crate) struct FixedBody {
 /// where it is.
 const COPIED_MOST: usize = 4 * 1024;
 
+impl Content {
+    /// The fields that stand before those of the exchange: those that are prepared, or else `Server` and `Date`.
+    pub(crate) fn leading_fields(&self, clock: &DateClock) -> FieldList {
+        let prepared = match self {
+            Content::Prepared(entry) => entry.usual(),
+            Content::Fixed(fixed) => Some(&fixed.usual),
+            _ => None,
+        };
+        prepared.map(PreparedResponse::fields).unwrap_or_else(|| {
+            let server_and_date = [("Server", SERVER.as_bytes()), ("Date", clock.date())];
+            server_and_date.into_iter().collect()
+        })
+    }
+}
+
 impl FixedBody {
     /// A body of so many bytes; `always`: the fields that all responses of the site have.
     pub(crate) fn new(size: usize, clock: &DateClock, always: Option<&FieldList>) -> FixedBody {

@@ -5,7 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use drover_http1::{Method, Request};
+use drover_http1::{Framing, Method, Request};
 use drover_mech::net::{Conn, Net, Progress};
 use drover_sys::process::monotonic_nanos;
 use tracing::warn;
@@ -107,10 +107,12 @@ impl<'w> ServedConnection<'w> {
         }
     }
 
-    /// Decides what is answered to a request.
+    /// Decides what is answered to a request, which is sent to `https_port` if there is one.
+    #[inline]
     pub(super) fn answer(
         &self,
         request: &Request<'_>,
+        https_port: Option<u16>,
         exchange: &mut Exchange,
         site: &mut SiteState<'_>,
     ) -> Answered {
@@ -122,10 +124,19 @@ impl<'w> ServedConnection<'w> {
             exchange.show_challenge(&content);
             return Answered::Ready;
         }
-        match self.https_port() {
+        match https_port {
             None => site.answer(request, exchange, self.conn.net()),
             Some(port) => site.redirect_to_https(request, port, exchange),
         }
+    }
+
+    /// Whether the next request that is equal byte for byte gets an equal response.
+    #[inline]
+    pub(super) fn may_repeat(&self, request: &Request<'_>, exchange: &Exchange) -> bool {
+        exchange.fields.is_empty()
+            && exchange.user.is_none()
+            && request.framing == Framing::None
+            && self.service.observers.as_ref().is_none_or(|it| it.takes_equal_for_equal())
     }
 
     /// The connection's client, if somebody asks for it.

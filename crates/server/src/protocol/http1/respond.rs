@@ -203,7 +203,7 @@ impl Http1State {
         if let Some(observers) = &service.observers {
             observers.asked(request, &mut self.exchange);
         }
-        match connection.answer(request, &mut self.exchange, site) {
+        match connection.answer(request, https_port, &mut self.exchange, site) {
             Answered::Ready => {}
             Answered::Wait(open, hints) => {
                 if !hints.is_empty() {
@@ -215,11 +215,9 @@ impl Http1State {
         }
         service.counters.add(Counter::Requests, 1);
         let taken = taken(request, input, is_last || !net.phase().takes_connections());
-        let is_usual = taken.connection == ConnectionField::Implied
-            && self.exchange.fields.is_empty()
-            && self.exchange.user.is_none()
-            && request.framing == Framing::None;
-        if is_usual && service.observers.as_ref().is_none_or(|it| it.takes_equal_for_equal()) {
+        if taken.connection == ConnectionField::Implied
+            && connection.may_repeat(request, &self.exchange)
+        {
             self.repeated.note(request.head, &self.exchange, net.now());
         }
         Next::Decided(taken)

@@ -148,15 +148,7 @@ fn write_anew(
 /// Adds to an exchange's fields what HTTP/1 has written beside them, for those who read fields of responses.
 #[cold]
 pub(super) fn tell_all_fields(exchange: &mut Exchange, form: ResponseForm, clock: &DateClock) {
-    let prepared = match &exchange.content {
-        Content::Prepared(entry) => entry.usual(),
-        Content::Fixed(fixed) => Some(&fixed.usual),
-        _ => None,
-    };
-    let mut all = prepared.map(PreparedResponse::fields).unwrap_or_default();
-    if all.is_empty() {
-        all.push("Server", SERVER.as_bytes()).push("Date", clock.date());
-    }
+    let mut all = exchange.content.leading_fields(clock);
     match form.connection {
         ConnectionField::Implied => {}
         ConnectionField::KeepAlive => _ = all.push("Connection", b"keep-alive"),

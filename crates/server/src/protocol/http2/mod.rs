@@ -55,7 +55,7 @@ pub(super) async fn converse(connection: &ServedConnection<'_>) -> io::Result<()
     loop {
         let (next, progress) = connection.conn.respond(|io| session.turn(io));
         if connection.record_progress(progress, 0, 0)?.is_none() {
-            session.has_begun_to_leave();
+            session.tell_first_bytes();
             connection.conn.set_deadline(connection.service.limits.time_outs.idle);
             let sent = connection.flush().await;
             connection.ended(sent, 0)?;

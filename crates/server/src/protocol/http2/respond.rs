@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use drover_http1::{FieldList, Framing, Method, Refusal, Status, request};
+use drover_http1::{FieldList, Method, Refusal, Status, request};
 use drover_tls::server::CertifiedHosts;
 
 use super::body::StreamBody;
 use super::write::{tell_all_fields, write};
 use crate::exchange::Exchange;
+use crate::hosts::without_port;
 use crate::lookup::pending::{PendingAnswer, RequestKey, Requester};
 use crate::protocol::connection::ServedConnection;
 use crate::protocol::repeated::RepeatedRequest;
@@ -133,14 +134,11 @@ impl Http2State {
             exchange.refuse(OTHER_CERTIFICATE);
             return Ok(with_body);
         }
-        if let Answered::Wait(open, hints) = connection.answer(&request, exchange, site) {
+        if let Answered::Wait(open, hints) = connection.answer(&request, https_port, exchange, site)
+        {
             return Err((open, hints));
         }
-        let is_usual = exchange.fields.is_empty()
-            && exchange.user.is_none()
-            && request.framing == Framing::None
-            && https_port.is_none();
-        if is_usual && service.observers.as_ref().is_none_or(|it| it.takes_equal_for_equal()) {
+        if https_port.is_none() && connection.may_repeat(&request, exchange) {
             if self.repeated_with != certificate {
                 (self.repeated, self.repeated_with) = (RepeatedRequest::default(), certificate);
             }
@@ -183,13 +181,8 @@ impl Http2State {
     }
 }
 
-/// Whether a host, which may have a port, is one of those that a certificate is for.
-fn contain(hosts: &CertifiedHosts, host: Option<&[u8]>) -> bool {
-    let Some(host) = host.and_then(|host| str::from_utf8(host).ok()) else { return true };
-    let name = match host.rsplit_once(':') {
-        // The colons of an IPv6 address are in brackets.
-        Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
-        _ => host,
-    };
-    hosts.contain(name.trim_start_matches('[').trim_end_matches(']'))
+/// Whether the host of an authority is one of those that a certificate is for.
+fn contain(hosts: &CertifiedHosts, authority: Option<&[u8]>) -> bool {
+    let host = authority.and_then(|authority| str::from_utf8(without_port(authority)).ok());
+    host.is_none_or(|host| hosts.contain(host.trim_start_matches('[').trim_end_matches(']')))
 }

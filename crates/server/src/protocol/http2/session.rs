@@ -5,7 +5,7 @@ use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use drover_http1::{Refusal, Status};
+use drover_http1::Refusal;
 use drover_http2::{DataTurn, ErrorCode, ServerConnection, ServerEvent, StreamId};
 use drover_mech::net::{Answer, Body, Io};
 use drover_sys::process::monotonic_nanos;
@@ -24,10 +24,6 @@ use crate::status::statistics::Counter;
 
 /// Frames are gathered up to this length, then sent: as much as one send carries over TLS.
 const GATHERED_MOST: usize = 64 * 1024;
-
-/// To a head that is longer than is kept of one.
-const HEAD_TOO_LONG: Refusal =
-    Refusal { status: Status::HeadTooLarge, reason: "request head too long" };
 
 /// A response that is under way.
 pub(super) struct OpenResponse {
@@ -141,7 +137,9 @@ impl<'c, 'w> Http2Session<'c, 'w> {
                 ServerEvent::Incomplete => return (consumed, true),
                 ServerEvent::Flush => break,
                 ServerEvent::Request { stream, head, .. } => (stream, Asked::Head(head)),
-                ServerEvent::TooLarge { stream } => (stream, Asked::Refused(&[], HEAD_TOO_LONG)),
+                ServerEvent::TooLarge { stream } => {
+                    (stream, Asked::Refused(&[], Refusal::HEAD_TOO_LONG))
+                }
                 ServerEvent::Reset { stream, state } => {
                     self.forget(stream, state);
                     continue;
@@ -235,8 +233,8 @@ impl<'c, 'w> Http2Session<'c, 'w> {
             self.connection.service.counters.add(Counter::TimeOuts, 1);
             self.tell_wait(since, now);
             let asked = Asked::Refused(&head, TOOK_TOO_LONG);
-            let answer = respond(self.connection, (stream.get(), self.hosts.as_ref()), asked, None);
             let connection = self.connection;
+            let answer = respond(connection, (stream.get(), self.hosts.as_ref()), asked, None);
             connection.conn.io(|io| {
                 self.take(stream, answer, (Box::default(), since), io.output);
                 (0, ())
@@ -300,11 +298,6 @@ impl<'c, 'w> Http2Session<'c, 'w> {
         }
     }
 
-    /// The kernel has taken some of the output.
-    pub(super) fn has_begun_to_leave(&mut self) {
-        self.tell_first_bytes();
-    }
-
     /// The output is sent.
     pub(super) fn has_sent(&mut self) {
         self.tell_first_bytes();
@@ -323,8 +316,8 @@ impl<'c, 'w> Http2Session<'c, 'w> {
         }
     }
 
-    /// Tells those who observe that the streams which have begun have sent a byte.
-    fn tell_first_bytes(&mut self) {
+    /// The kernel has taken some of the output: tells those who observe that the streams which have begun have sent a byte.
+    pub(super) fn tell_first_bytes(&mut self) {
         if self.begun.is_empty() {
             return;
         }

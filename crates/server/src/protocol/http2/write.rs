@@ -111,15 +111,7 @@ fn push_fields(block: &mut Vec<u8>, fields: &FieldList) {
 /// Adds to an exchange's fields what stands in the head beside them, for those who read fields of responses.
 #[cold]
 pub(super) fn tell_all_fields(exchange: &mut Exchange, clock: &DateClock) {
-    let mut all = match &exchange.content {
-        Content::Prepared(entry) => entry.usual().map(|usual| usual.fields()),
-        Content::Fixed(fixed) => Some(fixed.usual.fields()),
-        _ => None,
-    }
-    .unwrap_or_default();
-    if all.is_empty() {
-        all.push("Server", SERVER.as_bytes()).push("Date", clock.date());
-    }
+    let mut all = exchange.content.leading_fields(clock);
     all.push_all(&exchange.fields);
     exchange.fields = all;
 }
