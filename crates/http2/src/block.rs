@@ -1,7 +1,7 @@
 //! Header blocks: the fragment within HEADERS, and blocks that CONTINUATION frames go on with (RFC 9113 section 4.3).
 
 use crate::error::ProtocolFault;
-use crate::frame::{FrameHeader, flag};
+use crate::frame::{FrameHeader, flag, kind};
 use crate::hpack::{FieldSink, HpackDecoder};
 
 /// The payload of HEADERS without padding and priority; the stream that it depends on, if it says so.
@@ -62,6 +62,27 @@ impl<T: Copy> PartialBlock<T> {
         let rest = std::mem::take(&mut self.rest);
         *self = PartialBlock { target: Some(target), stream, ends, parts: 0, packed: 0, rest };
         self.rest.clear();
+    }
+
+    /// Whether a frame may come now: SETTINGS come first (RFC 9113 section 3.4), and nothing comes within a header block (section
+    /// 4.3).
+    pub(crate) fn check_order(
+        &self,
+        header: FrameHeader,
+        has_settings: bool,
+    ) -> Result<(), ProtocolFault> {
+        if !has_settings {
+            let is_first = header.kind == kind::SETTINGS && !header.has(flag::ACK);
+            return if is_first { Ok(()) } else { Err(ProtocolFault::FirstFrame) };
+        }
+        let is_continuation = header.kind == kind::CONTINUATION;
+        match self.target {
+            Some(_) if !is_continuation || header.stream != self.stream => {
+                Err(ProtocolFault::InterruptedBlock)
+            }
+            None if is_continuation => Err(ProtocolFault::UnexpectedContinuation),
+            _ => Ok(()),
+        }
     }
 
     /// Adds a fragment, and decodes the fields that are complete; `most`: how long a field may be.

@@ -1,6 +1,6 @@
 //! Frames: the nine bytes in front of each (RFC 9113 section 4.1), and the short ones as a whole.
 
-use crate::error::ErrorCode;
+use crate::error::{ErrorCode, ProtocolFault};
 
 /// How many bytes precede the payload of each frame.
 pub const FRAME_HEADER: usize = 9;
@@ -85,6 +85,34 @@ impl FrameHeader {
         let [_, a, b, c] = (self.len as u32).to_be_bytes();
         let [s, t, u, v] = self.stream.to_be_bytes();
         out.extend_from_slice(&[a, b, c, self.kind, self.flags, s, t, u, v]);
+    }
+}
+
+/// How the payload of DATA is divided (RFC 9113 section 6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataLengths {
+    /// The byte that says how long the padding is, if there is one.
+    pub(crate) before: usize,
+    pub(crate) data: usize,
+    pub(crate) padding: usize,
+}
+
+impl DataLengths {
+    /// Those of a frame whose payload begins `input`; `None`: the byte that tells them has not come.
+    ///
+    /// # Errors
+    /// The payload is shorter than its padding.
+    pub(crate) fn read(
+        header: FrameHeader,
+        input: &[u8],
+    ) -> Result<Option<DataLengths>, ProtocolFault> {
+        if !header.has(flag::PADDED) {
+            return Ok(Some(DataLengths { before: 0, data: header.len, padding: 0 }));
+        }
+        let rest = header.len.checked_sub(1).ok_or(ProtocolFault::DataSize)?;
+        let Some(padding) = input.first().map(|&it| usize::from(it)) else { return Ok(None) };
+        let data = rest.checked_sub(padding).ok_or(ProtocolFault::Padding)?;
+        Ok(Some(DataLengths { before: 1, data, padding }))
     }
 }
 

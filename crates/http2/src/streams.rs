@@ -1,5 +1,6 @@
 //! The open streams of a connection: a record each, found by number.
 
+use crate::error::ProtocolFault;
 use crate::frame::StreamId;
 use crate::priority::StreamPriority;
 
@@ -39,6 +40,28 @@ impl<S> StreamRecord<S> {
     #[inline]
     pub(crate) fn is(&self, state: u8) -> bool {
         self.state & state != 0
+    }
+
+    /// Counts a frame of DATA from the peer: its payload of `payload_len` bytes, padding included, for the window (RFC 9113 section
+    /// 6.9.1), and `len` of them for the body.
+    ///
+    /// # Errors
+    /// The window has no room, or the body is not as long as the peer has said.
+    pub(crate) fn count_data(
+        &mut self,
+        payload_len: usize,
+        len: u64,
+        ends: bool,
+    ) -> Result<(), ProtocolFault> {
+        let window = self.receive_window.checked_sub(payload_len as u32);
+        self.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
+        if let Some(left) = &mut self.content_left {
+            *left = left.checked_sub(len).ok_or(ProtocolFault::ContentLength)?;
+            if ends && *left > 0 {
+                return Err(ProtocolFault::ContentLength);
+            }
+        }
+        Ok(())
     }
 
     /// Whether DATA can follow: the head has been sent, the body has not ended, and its bytes are at hand.

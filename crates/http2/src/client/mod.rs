@@ -7,7 +7,7 @@ use crate::block::PartialBlock;
 use crate::error::{ErrorCode, ProtocolFault};
 use crate::frame::{self, FIRST_WINDOW, FRAME_MOST, MOST_31, PREFACE, StreamId};
 use crate::head::response::ResponseHeadText;
-use crate::hpack::{HpackDecoder, NO_TABLE};
+use crate::hpack::{HpackDecoder, TableUpdate};
 use crate::priority::StreamPriority;
 use crate::settings::{self, setting};
 use crate::streams::{StreamRecord, StreamTable, state};
@@ -51,9 +51,7 @@ pub struct ClientConnection<S> {
     /// The server does not look at streams above this one.
     last_answered: Option<u32>,
     failed: Option<ProtocolFault>,
-    /// The server's decoder expects an update of the table's size in front of the next block (RFC 7541 section 4.2).
-    owes_table_update: bool,
-    has_table: bool,
+    table_update: TableUpdate,
 }
 
 /// What a connection has to tell its caller.
@@ -146,8 +144,7 @@ impl<S> ClientConnection<S> {
             has_settings: false,
             last_answered: None,
             failed: None,
-            owes_table_update: false,
-            has_table: true,
+            table_update: TableUpdate::default(),
         }
     }
 
@@ -164,10 +161,7 @@ impl<S> ClientConnection<S> {
         if !self.can_request() {
             return None;
         }
-        let update: &[u8] = match std::mem::take(&mut self.owes_table_update) {
-            true => &[NO_TABLE],
-            false => &[],
-        };
+        let update = self.table_update.take();
         self.last_id += if self.last_id == 0 { 1 } else { 2 };
         self.open += 1;
         frame::push_block(out, self.last_id, update, block, true, FRAME_MOST);

@@ -6,10 +6,9 @@ use super::{
 use crate::block;
 use crate::error::{ErrorCode, ProtocolFault};
 use crate::frame::{
-    self, FRAME_HEADER, FRAME_MOST, FrameHeader, MOST_31, flag, kind, push_go_away,
+    self, DataLengths, FRAME_HEADER, FRAME_MOST, FrameHeader, MOST_31, flag, kind, push_go_away,
 };
 use crate::head::{NoFields, TrailerCheck};
-use crate::hpack::TABLE_SIZE;
 use crate::settings::SettingsChange;
 
 /// What is done with a header block.
@@ -166,7 +165,7 @@ impl<S> ClientConnection<S> {
         if header.len > FRAME_MOST {
             return Err(ProtocolFault::FrameTooLong);
         }
-        self.check_order(header)?;
+        self.block.check_order(header, self.has_settings)?;
         if header.kind == kind::DATA {
             return self.take_data(header, &input[FRAME_HEADER..], used, out);
         }
@@ -186,22 +185,6 @@ impl<S> ClientConnection<S> {
             kind::GOAWAY => self.take_go_away(header, payload),
             kind::PUSH_PROMISE => Err(ProtocolFault::Push),
             _ => self.take_control(header, payload, out).map(|()| None),
-        }
-    }
-
-    /// Whether the frame may come now: SETTINGS come first, and nothing comes within a header block.
-    fn check_order(&self, header: FrameHeader) -> Result<(), ProtocolFault> {
-        if !self.has_settings {
-            let is_first = header.kind == kind::SETTINGS && !header.has(flag::ACK);
-            return if is_first { Ok(()) } else { Err(ProtocolFault::FirstFrame) };
-        }
-        let is_continuation = header.kind == kind::CONTINUATION;
-        match self.block.target {
-            Some(_) if !is_continuation || header.stream != self.block.stream => {
-                Err(ProtocolFault::InterruptedBlock)
-            }
-            None if is_continuation => Err(ProtocolFault::UnexpectedContinuation),
-            _ => Ok(()),
         }
     }
 
@@ -229,9 +212,7 @@ impl<S> ClientConnection<S> {
             kind::SETTINGS if header.has(flag::ACK) => Err(ProtocolFault::SettingsSize),
             kind::SETTINGS => {
                 let change = SettingsChange::read(payload, true)?;
-                if self.has_table && change.table.is_some_and(|size| (size as usize) < TABLE_SIZE) {
-                    (self.has_table, self.owes_table_update) = (false, true);
-                }
+                self.table_update.allowed(change.table);
                 // The first SETTINGS of a server without limit lift that of the beginning.
                 let usual = if self.has_settings { self.most_open } else { u32::MAX };
                 self.most_open = change.streams.unwrap_or(usual);
@@ -378,16 +359,9 @@ impl<S> ClientConnection<S> {
         out: &mut Vec<u8>,
     ) -> FrameResult {
         self.check_began(header.stream)?;
-        let (mut len, mut padding) = (header.len, 0);
-        let mut begin = FRAME_HEADER;
-        if header.has(flag::PADDED) {
-            let rest = len.checked_sub(1).ok_or(ProtocolFault::DataSize)?;
-            let Some(first) = payload.first() else { return Ok(None) };
-            padding = usize::from(*first);
-            len = rest.checked_sub(padding).ok_or(ProtocolFault::Padding)?;
-            begin += 1;
-        }
-        *used = begin;
+        let Some(lengths) = DataLengths::read(header, payload)? else { return Ok(None) };
+        let DataLengths { before, data: len, padding } = lengths;
+        *used = FRAME_HEADER + before;
         let window = self.receive_window.checked_sub(header.len as u32);
         self.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
         if self.receive_window < CONNECTION_WINDOW / 2 {
@@ -434,14 +408,7 @@ impl<S> ClientConnection<S> {
         if !record.is(state::HAS_BODY) {
             return Err(ProtocolFault::DataBeforeHead);
         }
-        let window = record.receive_window.checked_sub(header.len as u32);
-        record.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
-        if let Some(left) = &mut record.content_left {
-            *left = left.checked_sub(len).ok_or(ProtocolFault::ContentLength)?;
-            if ends && *left > 0 {
-                return Err(ProtocolFault::ContentLength);
-            }
-        }
+        record.count_data(header.len, len, ends)?;
         if !ends && record.receive_window < STREAM_WINDOW / 2 {
             frame::push_window_update(out, header.stream, STREAM_WINDOW - record.receive_window);
             record.receive_window = STREAM_WINDOW;

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::TABLE_SIZE;
 use super::static_table::{self, StaticMatch};
 use super::{huffman, integer};
 
@@ -19,7 +20,35 @@ const CODED: u8 = 0x80;
 
 /// An update of the table's size to 0 (RFC 7541 section 6.3). Some decoders ask for one once their limit is below the 4,096 bytes
 /// that both sides begin with.
-pub(crate) const NO_TABLE: u8 = 0x20;
+const NO_TABLE: u8 = 0x20;
+
+/// The update of the table's size that the peer's decoder expects of an encoder without a table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TableUpdate {
+    /// One has been owed, and is not any more unless it `is_owed`: no table is smaller than none.
+    was_owed: bool,
+    is_owed: bool,
+}
+
+impl TableUpdate {
+    /// The peer allows a table of this size, if it says so: a smaller one than at first has to be acknowledged in front of the next
+    /// block (RFC 7541 section 4.2).
+    pub(crate) fn allowed(&mut self, size: Option<u32>) {
+        if !self.was_owed && size.is_some_and(|size| (size as usize) < TABLE_SIZE) {
+            (self.was_owed, self.is_owed) = (true, true);
+        }
+    }
+
+    /// Whether the next block begins with one.
+    pub(crate) fn is_owed(self) -> bool {
+        self.is_owed
+    }
+
+    /// What stands in front of the next block.
+    pub(crate) fn take(&mut self) -> &'static [u8] {
+        if std::mem::take(&mut self.is_owed) { &[NO_TABLE] } else { &[] }
+    }
+}
 
 /// The index of `:status` in the static table.
 const STATUS: usize = 8;

@@ -8,7 +8,7 @@ mod integer;
 mod static_table;
 
 pub use decoder::{FieldSink, HpackDecoder};
-pub(crate) use encode::NO_TABLE;
+pub(crate) use encode::TableUpdate;
 pub use encode::{push_field, push_plain_field, push_status};
 
 /// The size that the dynamic table of either side has at first, in bytes as RFC 7541 section 4.1 counts them (RFC 9113 section

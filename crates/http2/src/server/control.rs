@@ -5,7 +5,6 @@ use super::{EARLY_PRIORITIES, Greeting, ServerConnection, Shutdown};
 use crate::block::dependency;
 use crate::error::{ErrorCode, ProtocolFault};
 use crate::frame::{self, FrameHeader, MOST_31, StreamId, flag, kind};
-use crate::hpack::TABLE_SIZE;
 use crate::priority::StreamPriority;
 use crate::settings::SettingsChange;
 use crate::streams::state;
@@ -30,10 +29,7 @@ impl<S> ServerConnection<S> {
         if let Some(window) = change.window {
             self.set_first_window(window)?;
         }
-        // An encoder without table says so once its decoder expects a smaller one than at first.
-        if self.has_table && change.table.is_some_and(|size| (size as usize) < TABLE_SIZE) {
-            (self.has_table, self.owes_table_update) = (false, true);
-        }
+        self.table_update.allowed(change.table);
         self.greeting = Greeting::Done;
         frame::push(out, kind::SETTINGS, flag::ACK, 0, &[]);
         self.used.waiting_acks += 1;

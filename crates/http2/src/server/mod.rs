@@ -9,7 +9,7 @@ use crate::block::PartialBlock;
 use crate::error::{ErrorCode, ProtocolFault};
 use crate::frame::{FIRST_WINDOW, StreamId, push_window_update};
 use crate::head::request::RequestHead;
-use crate::hpack::{HpackDecoder, TABLE_SIZE};
+use crate::hpack::{HpackDecoder, TABLE_SIZE, TableUpdate};
 use crate::limits::{Http2Limits, UsedLimits};
 use crate::priority::StreamPriority;
 use crate::settings::{self, setting};
@@ -70,10 +70,7 @@ pub struct ServerConnection<S> {
     owes_resets: bool,
     greeting: Greeting,
     shutdown: Shutdown,
-    /// The client's decoder expects an update of the table's size in front of the next block (RFC 7541 section 4.2).
-    owes_table_update: bool,
-    /// The size of the table that the client's decoder may think of: 0 once an update has been sent.
-    has_table: bool,
+    table_update: TableUpdate,
 }
 
 /// How far the connection has begun.
@@ -176,8 +173,7 @@ impl<S> ServerConnection<S> {
             owes_resets: false,
             greeting: Greeting::Preface,
             shutdown: Shutdown::No,
-            owes_table_update: false,
-            has_table: true,
+            table_update: TableUpdate::default(),
         }
     }
 

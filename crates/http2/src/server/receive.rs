@@ -3,7 +3,8 @@
 use super::{Greeting, ServerConnection, ServerEvent};
 use crate::error::{ErrorCode, ProtocolFault};
 use crate::frame::{
-    self, FRAME_HEADER, FRAME_MOST, FrameHeader, PREFACE, StreamId, flag, kind, push_go_away,
+    self, DataLengths, FRAME_HEADER, FRAME_MOST, FrameHeader, PREFACE, StreamId, flag, kind,
+    push_go_away,
 };
 use crate::streams::{StreamRecord, state};
 
@@ -152,7 +153,7 @@ impl<S> ServerConnection<S> {
                 return self.take_data(header, &input[FRAME_HEADER..], used, now, out);
             }
         }
-        self.check_order(header)?;
+        self.block.check_order(header, self.greeting == Greeting::Done)?;
         if header.kind > kind::CONTINUATION && header.kind != kind::PRIORITY_UPDATE {
             // Unknown types are ignored (RFC 9113 section 4.1).
             *used = FRAME_HEADER;
@@ -162,22 +163,6 @@ impl<S> ServerConnection<S> {
         let Some(payload) = payload else { return Ok(None) };
         *used = whole;
         self.take_control(header, payload, now, out)
-    }
-
-    /// Whether the frame may come now: SETTINGS come first, and nothing comes within a header block.
-    fn check_order(&self, header: FrameHeader) -> Result<(), ProtocolFault> {
-        if self.greeting == Greeting::Settings {
-            let is_first = header.kind == kind::SETTINGS && !header.has(flag::ACK);
-            return if is_first { Ok(()) } else { Err(ProtocolFault::FirstFrame) };
-        }
-        let is_continuation = header.kind == kind::CONTINUATION;
-        match self.block.target {
-            Some(_) if !is_continuation || header.stream != self.block.stream => {
-                Err(ProtocolFault::InterruptedBlock)
-            }
-            None if is_continuation => Err(ProtocolFault::UnexpectedContinuation),
-            _ => Ok(()),
-        }
     }
 
     #[inline(never)]
@@ -219,16 +204,10 @@ impl<S> ServerConnection<S> {
         if header.stream > self.last_id {
             return Err(ProtocolFault::IdleStream);
         }
-        let mut len = header.len;
+        let Some(DataLengths { data: len, .. }) = DataLengths::read(header, payload)? else {
+            return Ok(None);
+        };
         *used = FRAME_HEADER;
-        if header.has(flag::PADDED) {
-            let rest = len.checked_sub(1).ok_or(ProtocolFault::DataSize)?;
-            let Some(padding) = payload.first() else {
-                *used = 0;
-                return Ok(None);
-            };
-            len = rest.checked_sub(usize::from(*padding)).ok_or(ProtocolFault::Padding)?;
-        }
         // All of the payload counts for the windows, padding included (RFC 9113 section 6.9.1).
         self.skip = header.len as u32;
         let window = self.receive_window.checked_sub(header.len as u32);
@@ -258,14 +237,7 @@ impl<S> ServerConnection<S> {
         if record.is(state::REMOTE_ENDED | state::WORKS_ON) {
             return Err(ProtocolFault::ClosedStream);
         }
-        let window = record.receive_window.checked_sub(header.len as u32);
-        record.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
-        if let Some(left) = &mut record.content_left {
-            *left = left.checked_sub(len).ok_or(ProtocolFault::ContentLength)?;
-            if ends && *left > 0 {
-                return Err(ProtocolFault::ContentLength);
-            }
-        }
+        record.count_data(header.len, len, ends)?;
         if ends {
             record.state |= state::REMOTE_ENDED;
         }

@@ -3,7 +3,6 @@
 use super::ServerConnection;
 use crate::error::ErrorCode;
 use crate::frame::{self, FRAME_MOST, FrameHeader, StreamId, flag, kind};
-use crate::hpack::NO_TABLE;
 use crate::schedule;
 use crate::streams::state;
 
@@ -58,7 +57,7 @@ impl<S> ServerConnection<S> {
         let is_fresh = record.state & !state::REMOTE_ENDED == 0 && record.kept.is_none();
         let room = (record.send_window.max(0) as u32).min(self.send_window) as usize;
         let fits = len <= room.min(FRAME_MOST) && block.len() < FRAME_MOST;
-        if !is_fresh || !fits || self.owes_table_update {
+        if !is_fresh || !fits || self.table_update.is_owed() {
             return false;
         }
         let has_ended = record.is(state::REMOTE_ENDED);
@@ -87,10 +86,7 @@ impl<S> ServerConnection<S> {
 
     #[inline]
     fn push_head(&mut self, stream: StreamId, block: &[u8], ends: bool, out: &mut Vec<u8>) {
-        let update: &[u8] = match std::mem::take(&mut self.owes_table_update) {
-            true => &[NO_TABLE],
-            false => &[],
-        };
+        let update = self.table_update.take();
         frame::push_block(out, stream.0, update, block, ends, FRAME_MOST);
         self.used.useful(block.len(), &self.limits);
     }
