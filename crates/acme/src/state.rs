@@ -8,12 +8,13 @@
 //! | `lock` | locked by the server that asks the CA |
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use drover_sys::whole_file;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -172,24 +173,8 @@ impl AcmeState {
 
     /// Writes a file whole or not at all.
     fn write(&self, path: &Path, text: &str) -> Result<(), AcmeError> {
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(".new");
-        let unfinished = PathBuf::from(unfinished);
-        let written = || -> io::Result<()> {
-            // One that a crash has left would keep its mode.
-            match fs::remove_file(&unfinished) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&unfinished, path)?;
-            // So that the new name is there after a power cut.
-            File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
-        };
-        written().map_err(|error| self.failed("cannot write", path, &error))
+        let written = whole_file::write(path, text.as_bytes(), 0o600);
+        written.map_err(|error| self.failed("cannot write", path, &error))
     }
 }
 

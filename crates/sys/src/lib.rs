@@ -11,6 +11,7 @@
 //! - [`reserve`]: memory for the time when the kernel gives no more.
 //! - [`tcp_table`]: the kernel's tables of TCP sockets.
 //! - [`unix_listener`]: listening at the path of a unix(7) socket.
+//! - [`whole_file`]: files that are written whole or not at all.
 //! - [`syscall!`]: converts C's return conventions to [`std::io::Result`].
 //!
 //! **What it is not.** No complete binding: rustix has most system calls, and `sys` those parts and rules that Drover
@@ -43,4 +44,5 @@ pub mod syscall;
 pub mod tcp_table;
 pub mod unix_listener;
 pub mod waker;
+pub mod whole_file;
 pub mod zone;

@@ -2,12 +2,12 @@
 //! has issued for the machine's names. Whoever trusts the authority once trusts each certificate that follows.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
+use drover_sys::whole_file;
 use drover_usage::UsageError;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -167,23 +167,8 @@ fn be_valid(parameters: &mut CertificateParams, time: Duration) {
 
 /// Writes a file whole or not at all.
 fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
-    let name = path.display();
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(format!(".{}", std::process::id()));
-    let unfinished = PathBuf::from(unfinished);
-    let written = || -> io::Result<()> {
-        // One that a crash has left would keep its mode.
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file =
-            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&unfinished)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
-    };
-    written().with_context(|| format!("cannot write {name}"))
+    let written = whole_file::write(path, text.as_bytes(), mode);
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// A certificate for these names, in memory.
