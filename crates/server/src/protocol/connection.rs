@@ -108,7 +108,7 @@ impl<'w> ServedConnection<'w> {
     }
 
     /// Decides what is answered to a request, which is sent to `https_port` if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(
         &self,
         request: &Request<'_>,
@@ -131,7 +131,7 @@ impl<'w> ServedConnection<'w> {
     }
 
     /// Whether the next request that is equal byte for byte gets an equal response.
-    #[inline]
+    #[inline(always)]
     pub(super) fn may_repeat(&self, request: &Request<'_>, exchange: &Exchange) -> bool {
         exchange.fields.is_empty()
             && exchange.user.is_none()
@@ -177,6 +177,7 @@ impl<'w> ServedConnection<'w> {
 
     /// Records how far the responses in the output came in one step: so many `before` the last, and the `last` if the output has
     /// its end. `Some`: all are sent, and this many bytes lie in the input.
+    #[inline(always)]
     pub(super) fn record_progress(
         &self,
         progress: Progress,

@@ -25,7 +25,7 @@ pub(super) struct RepeatedRequest {
 
 impl RepeatedRequest {
     /// Decides the exchange of a request that begins `input`, if its head was noted in this turn. Returns the length of the head.
-    #[inline]
+    #[inline(always)]
     pub(super) fn answer(
         &self,
         input: &[u8],
@@ -43,6 +43,7 @@ impl RepeatedRequest {
     }
 
     /// Notes the first request of a turn, one with this head and no body, if its response is a file's usual one.
+    #[inline(always)]
     pub(super) fn note(&mut self, head: &[u8], exchange: &Exchange, turn: Instant) {
         let Content::Prepared(entry) = &exchange.content else { return };
         let noted = self.entry.as_ref().is_some_and(|(_, noted)| *noted == turn);
