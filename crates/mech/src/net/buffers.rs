@@ -224,6 +224,8 @@ pub(crate) struct BufferPool {
     sealed: Vec<Box<Output>>,
     /// How many outputs slots have: this many connections are sending.
     outputs_lent: u64,
+    /// How many bytes of outputs were freed.
+    outputs_freed: usize,
 }
 
 /// How many outputs of any capacity the pool keeps for sealed pieces. Where sockets take a piece at once, one is in use at a time.
@@ -242,6 +244,7 @@ impl BufferPool {
             outputs: Vec::new(),
             sealed: Vec::new(),
             outputs_lent: 0,
+            outputs_freed: 0,
         }
     }
 
@@ -341,7 +344,23 @@ impl BufferPool {
         output.reset();
         if self.outputs.len() < self.kept && output.head.capacity() <= OUTPUT_KEPT_CAPACITY {
             self.outputs.push(output);
+        } else {
+            self.outputs_freed += output.head.capacity();
         }
+    }
+
+    /// Counts bytes of outputs that a driver has freed.
+    pub(crate) fn add_freed(&mut self, bytes: usize) {
+        self.outputs_freed += bytes;
+    }
+
+    /// Whether `most` bytes of outputs were freed since this was last so.
+    pub(crate) fn has_freed_outputs(&mut self, most: usize) -> bool {
+        let has = self.outputs_freed >= most;
+        if has {
+            self.outputs_freed = 0;
+        }
+        has
     }
 
     /// Takes an output for a piece that is to be sealed, which may be larger than others.

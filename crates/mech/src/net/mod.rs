@@ -283,6 +283,13 @@ impl Net {
         inner.driver.shrink_to_used();
     }
 
+    /// Whether `most` bytes of buffers for what is sent were given back to the allocator since this was last so: where peers were
+    /// slow, and what was sent had to be sealed.
+    #[must_use]
+    pub fn has_freed_outputs(&self, most: usize) -> bool {
+        self.inner.borrow_mut().pool.has_freed_outputs(most)
+    }
+
     /// How many more connections there may be; negative if there are too many.
     fn room(&self) -> isize {
         self.limits.room(self.inner.borrow().slots.connections())

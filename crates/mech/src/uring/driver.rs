@@ -441,6 +441,7 @@ impl Driver for CompletionDriver {
             });
         }
         self.settle_posts(slots, resume);
+        pool.add_freed(std::mem::take(&mut self.freed));
         self.files.reap(&mut self.read)?;
         resume_owners(slots, &mut self.read, resume);
         Ok(())

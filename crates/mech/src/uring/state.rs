@@ -43,6 +43,10 @@ pub(super) struct DriverSlot {
     pub(super) result: i32,
 }
 
+/// As many spare buffers may be larger than this. More are under way at a time where many peers are slow, and would be kept for good.
+const SPARE_LARGE: usize = 64;
+const SPARE_CAPACITY: usize = 16 * 1024;
+
 /// The value of [`DriverSlot::end`] while the stream has not ended.
 pub(super) const STREAM_OPEN: i16 = i16::MIN;
 
@@ -119,6 +123,8 @@ pub(crate) struct CompletionDriver {
     pub(super) overflow: HashMap<u32, Vec<u8>>,
     /// Boxes that are kept for reuse.
     pub(super) spare: Vec<Box<Sending>>,
+    /// How many bytes of their buffers were freed in this turn.
+    pub(super) freed: usize,
     /// Whether a coroutine waits for a post that the next turn submits.
     pub(super) awaited: bool,
     /// Whether the driver has had a socket of the Unix domain.
@@ -183,6 +189,7 @@ impl CompletionDriver {
             skipped: Box::default(),
             overflow: HashMap::new(),
             spare: Vec::new(),
+            freed: 0,
             awaited: false,
             unix: false,
             states: Vec::new(),
@@ -231,6 +238,11 @@ impl CompletionDriver {
 
     pub(super) fn recycle(&mut self, mut sending: Box<Sending>) {
         sending.output.reset();
+        let capacity = sending.output.head.capacity();
+        if capacity > SPARE_CAPACITY && self.spare.len() >= SPARE_LARGE {
+            self.freed += capacity;
+            sending.output.head = Vec::new();
+        }
         self.spare.push(sending);
     }
 }

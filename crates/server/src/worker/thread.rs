@@ -15,6 +15,7 @@ use drover_mech::files::open_pool::{OpenPool, OpenResults};
 use drover_mech::mechanisms::MechanismOptions;
 use drover_mech::net::{Conn, Executor, Listener, Net, NetOptions, OutOfMemory, Readable, Remote};
 use drover_sys::errno::is_exhaustion;
+use drover_sys::process::give_back_memory;
 use tracing::{info, warn};
 
 use crate::Config;
@@ -39,6 +40,9 @@ use crate::worker::events::Recorder;
 /// How often some of the files that are kept open are looked at.
 /// With the turns that the process asks for to know that it goes on, an idle worker wakes up once a second.
 const SWEEP_EVERY: Duration = Duration::from_secs(2);
+
+/// When so many bytes of buffers were freed, the worker gives memory back to the kernel.
+const OUTPUTS_FREED: usize = 4 << 20;
 
 /// The part of the grace in which an idle connection may still send a request.
 const LINGER_SHARE: u32 = 20;
@@ -319,6 +323,10 @@ fn sweep_kept_files<'n, F: Future<Output = ()>>(
             conn.set_deadline(Some(SWEEP_EVERY));
             let _time_is_up = conn.until(|| false).await;
             service.sweep(net.now());
+            if net.has_freed_outputs(OUTPUTS_FREED) {
+                // What connections that stay have allocated since lies above it in the heap.
+                give_back_memory();
+            }
         }
     });
 }
