@@ -152,7 +152,7 @@ fn whatever_way_the_bytes_are_cut_the_same_comes_out() {
     }
     for end in ends.take() {
         let facts = end.unwrap();
-        assert_eq!((facts.version, facts.suite), ("TLSv1.3", "AES_128_GCM_SHA256"));
+        assert_eq!((facts.version, facts.suite), ("TLSv1.3", "TLS_AES_128_GCM_SHA256"));
         assert!(!facts.is_resumed);
     }
 }

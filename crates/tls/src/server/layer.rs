@@ -117,8 +117,13 @@ impl fmt::Debug for ServerLayers {
 }
 
 impl ServerLayers {
-    /// `tell` hears how handshakes end.
+    /// For connections of the calling thread. `tell` hears how handshakes end.
+    ///
+    /// The thread's source of random bytes is set up here: AWS-LC aborts the process if there is no memory for it when a handshake
+    /// first needs some (`tree_jitter_initialize`).
     pub fn new(tls: ServerTls, tell: impl Fn(HandshakeEnd) + 'static) -> ServerLayers {
+        // Without random bytes, handshakes fail and say so.
+        let _ = aws_lc_rs::rand::fill(&mut [0]);
         ServerLayers(Rc::new(LayerMaker { tls, scratch: RefCell::default(), tell: Box::new(tell) }))
     }
 
@@ -177,7 +182,9 @@ impl ServerLayer {
         self.certificate.map(|number| CertifiedHosts { certificates, number: number as usize })
     }
 
-    fn facts(&self) -> HandshakeFacts {
+    /// What was agreed upon. Before the end of the handshake, names are empty.
+    #[must_use]
+    pub fn facts(&self) -> HandshakeFacts {
         HandshakeFacts {
             is_resumed: self.records.end.handshake_kind() == Some(HandshakeKind::Resumed),
             version: version_name(self.records.end.protocol_version()),

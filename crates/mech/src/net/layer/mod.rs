@@ -60,6 +60,10 @@ const GROWING_AT_MOST: u64 = 64;
 /// wait for the next turn, so that connections with a request do not wait for all of them.
 pub(super) const HANDSHAKES_PER_TURN: u32 = 8;
 
+/// So much memory has to be there for a step of a handshake. It is less than malloc(3) maps by itself (`M_MMAP_THRESHOLD`, 128 KiB),
+/// so that it comes from the heap that small allocations come from.
+const HANDSHAKE_MEMORY: usize = 96 << 10;
+
 /// The layer of a connection, and what stands between it and the wire.
 pub(crate) struct Layered {
     layer: Box<dyn Layer>,

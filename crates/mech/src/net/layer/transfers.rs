@@ -4,14 +4,14 @@ use std::io;
 use std::mem;
 use std::task::Poll;
 
-use super::{ANSWER_MOST, GROWING_AT_MOST, Layered, PIECES};
+use super::{ANSWER_MOST, GROWING_AT_MOST, HANDSHAKE_MEMORY, Layered, PIECES};
 use crate::fileio::Sent;
 use crate::key::Key;
 use crate::net::buffers::{Body, BufferPool};
 use crate::net::contract::Driver;
 use crate::net::slot::Slot;
 use crate::net::state::Inner;
-use drover_sys::reserve::make_room;
+use drover_sys::reserve::{make_room, probe};
 
 /// The next piece of what is to be sent.
 enum Piece {
@@ -37,7 +37,7 @@ impl Inner {
     ) -> Poll<io::Result<usize>> {
         let mut has_received = false;
         loop {
-            if !self.may_open(key) {
+            if !self.may_open(key)? {
                 return Poll::Pending;
             }
             let opened = self.open_received(key);
@@ -66,21 +66,27 @@ impl Inner {
 
     /// Whether something may be opened now. If not, the coroutine is resumed: in the next turn, if too many handshakes were in this
     /// one, or when the peer takes what it was told.
-    fn may_open(&mut self, key: Key) -> bool {
+    ///
+    /// # Errors
+    /// `ENOMEM`: there is too little memory for a step of a handshake.
+    fn may_open(&mut self, key: Key) -> io::Result<bool> {
         let slot = &mut self.slots[key.slot];
-        let Some(layered) = &slot.layer else { return true };
+        let Some(layered) = &slot.layer else { return Ok(true) };
         if layered.answer.len() > ANSWER_MOST {
-            return matches!(self.poll_send_sealed(key, false), Poll::Ready(_));
+            return Ok(matches!(self.poll_send_sealed(key, false), Poll::Ready(_)));
         }
         if layered.is_open() || slot.input.is_none() {
-            return true;
+            return Ok(true);
         }
         if self.handshakes_left == 0 {
             self.resume(key.slot);
-            return false;
+            return Ok(false);
         }
         self.handshakes_left -= 1;
-        true
+        // What a library of cryptography allocates by malloc(3) does not come from the reserve, and the library aborts or panics without
+        // it. What is had here and given back at once is there for it: the thread's heap has grown.
+        probe(HANDSHAKE_MEMORY)?;
+        Ok(true)
     }
 
     /// Opens what was received. How many plain bytes there are now; 0: the peer has ended. `None`: more is needed.

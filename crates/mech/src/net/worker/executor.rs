@@ -141,10 +141,12 @@ impl<'n, F: Future<Output = ()>> Executor<'n, F> {
             let idle = self.net.inner.borrow().queue.is_empty();
             self.turn(idle)?;
         }
-        // A ring queues requests: this turn submits the last sends and reports
-        // their results.
-        self.net.turn(false)?;
-        self.run_ready(&mut spawn);
+        // A ring queues requests: the first turn submits the last sends and reports their results. Connections that learn
+        // by that that they are idle may have a layer, whose last words the second turn sends.
+        for _ in 0..2 {
+            self.net.turn(false)?;
+            self.run_ready(&mut spawn);
+        }
         // Submits the last closes; the sockets stay open until then.
         drop(self.pages);
         self.net.turn(false)
