@@ -1,8 +1,10 @@
 //! Certificates for a machine that has none: a certificate authority of this machine, kept in a folder, and a certificate that it
 //! has issued for the machine's names. Whoever trusts the authority once trusts each certificate that follows.
+//!
+//! Servers that start at once find one authority: the folder has a lock, which one of them holds at a time.
 
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +15,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData,
 };
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use time::OffsetDateTime;
@@ -38,6 +42,10 @@ const CLOCK_ERROR: Duration = Duration::from_secs(60 * 60);
 pub struct LocalCertificate {
     /// Its files.
     pub files: CertificateFiles,
+    /// What its file held while the folder was locked: another server may issue the next certificate at any time.
+    pub text: String,
+    /// What the file of its key held then.
+    pub key_text: String,
     /// The certificate of the authority, for those who are to trust it.
     pub authority: PathBuf,
     /// Whether the authority was made just now, so that nobody trusts it yet.
@@ -47,14 +55,18 @@ pub struct LocalCertificate {
 /// The certificate for `names` in `folder`: the one that is there, unless it has other names or expires soon. The folder is made if
 /// it is missing; only its owner may read it.
 ///
+/// Waits while another process does the same.
+///
 /// # Errors
-/// The folder cannot be written, or what is in it cannot be read.
+/// The folder belongs to somebody else, or others can write it; it cannot be written, or what is in it cannot be read.
 pub fn certificate(folder: &Path, names: &[String]) -> anyhow::Result<LocalCertificate> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)
         .with_context(|| format!("cannot create {}", folder.display()))?;
+    refuse_shared(folder)?;
+    let _lock = lock(folder)?;
     let (authority, authority_key) = (folder.join("ca.pem"), folder.join("ca-key.pem"));
     let files = files(folder);
     let is_new_authority = !(authority.exists() && authority_key.exists());
@@ -64,7 +76,45 @@ pub fn certificate(folder: &Path, names: &[String]) -> anyhow::Result<LocalCerti
     if is_new_authority || !is_still_good(&files, names) {
         issue(&authority, &authority_key, &files, names)?;
     }
-    Ok(LocalCertificate { files, authority, is_new_authority })
+    let (text, key_text) = (read(&files.certificate)?, read(&files.key)?);
+    Ok(LocalCertificate { files, text, key_text, authority, is_new_authority })
+}
+
+/// Refuses a folder in which somebody else can put an authority of their own in place of this machine's, or read its key. Root can do
+/// so anyway.
+fn refuse_shared(folder: &Path) -> anyhow::Result<()> {
+    let (name, own) = (folder.display(), rustix::process::geteuid().as_raw());
+    let metadata = folder.metadata().with_context(|| format!("cannot look at {name}"))?;
+    if ![0, own].contains(&metadata.uid()) {
+        bail!(UsageError::new(format!(
+            "{name} belongs to user {}, who could replace the local CA; run 'chown {own} {name}', or set XDG_STATE_HOME to a \
+             folder of your own",
+            metadata.uid()
+        )));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        bail!(UsageError::new(format!(
+            "other users can write {name} (mode {:03o}), and could replace the local CA; run 'chmod 700 {name}'",
+            metadata.mode() & 0o777
+        )));
+    }
+    Ok(())
+}
+
+/// Waits for the folder's lock, for which nothing is written there. It is free again when the descriptor is closed (flock(2)).
+fn lock(folder: &Path) -> anyhow::Result<File> {
+    let locked = File::open(folder).and_then(|folder| {
+        match rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive)) {
+            // Some file systems have no locks, NFS has none for folders (EBADF): a pair of which each is of another server is refused.
+            Ok(()) | Err(Errno::NOTSUP | Errno::NOSYS | Errno::NOLCK | Errno::BADF) => Ok(folder),
+            Err(error) => Err(error.into()),
+        }
+    });
+    locked.with_context(|| format!("cannot lock {}", folder.display()))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The files of the certificate in `folder`.
@@ -86,8 +136,7 @@ pub fn in_memory(names: &[String]) -> anyhow::Result<Certificate> {
 
 /// Whether there is a certificate in `files` that is for all `names` and for a while.
 fn is_still_good(files: &CertificateFiles, names: &[String]) -> bool {
-    let read = |path: &Path| fs::read_to_string(path).ok();
-    let texts = read(&files.certificate).zip(read(&files.key));
+    let texts = read(&files.certificate).ok().zip(read(&files.key).ok());
     let parsed = texts.and_then(|(cert, key)| Certificate::of(files.clone(), cert, key).ok());
     parsed.is_some_and(|certificate| {
         let has_all = names.iter().all(|name| certificate.names().contains(name));
@@ -123,9 +172,6 @@ fn issue(
     files: &CertificateFiles,
     names: &[String],
 ) -> anyhow::Result<()> {
-    let read = |path: &Path| {
-        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-    };
     let unusable = || format!("{} cannot be used; remove it, or repair it", authority.display());
     let issuer_key = KeyPair::from_pem(&read(authority_key)?).with_context(unusable)?;
     let text = read(authority)?;
@@ -150,7 +196,7 @@ fn issue(
     write(&files.certificate, &text, 0o644)
 }
 
-/// Whether a key is that of a certificate. Two servers that made them at the same time may have left one of each.
+/// Whether a key is that of a certificate. Where files cannot be locked, two servers that made them at once may have left one of each.
 fn belong_together(certificate: &str, key: &KeyPair) -> bool {
     let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
     // What is no certificate is named as that.
@@ -220,6 +266,60 @@ mod tests {
         assert_eq!(mode(&folder), 0o700);
         assert_eq!(mode(&made.files.key), 0o600);
         assert_eq!(mode(&folder.join("ca-key.pem")), 0o600);
+    }
+
+    /// What others could write is not trusted to be this machine's.
+    #[test]
+    fn a_folder_that_others_can_write_is_refused_with_the_remedy() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let refused = || format!("{:#}", certificate(path, &names(&["localhost"])).unwrap_err());
+        for mode in [0o720, 0o702, 0o777] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            let told = refused();
+            assert!(told.contains(&format!("mode {mode:03o}")), "{told}");
+            assert!(told.contains(&format!("chmod 700 {}", path.display())), "{told}");
+            assert_eq!(fs::read_dir(path).unwrap().count(), 0, "nothing is made there");
+        }
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        certificate(path, &names(&["localhost"])).unwrap();
+        // Only root can give a folder away.
+        if rustix::process::geteuid().is_root() {
+            chown(path, Some(4_000_000), None).unwrap();
+            let told = refused();
+            assert!(told.contains("belongs to user 4000000"), "{told}");
+            assert!(told.contains(&format!("chown 0 {}", path.display())), "{told}");
+        }
+    }
+
+    /// Without a lock some find the authority of one and the key of another.
+    #[test]
+    fn those_that_start_at_once_have_one_authority() {
+        let parent = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let folder = parent.path().join(round.to_string());
+            let together = std::sync::Barrier::new(8);
+            let made: Vec<LocalCertificate> = std::thread::scope(|scope| {
+                let start = |number: usize| {
+                    let (folder, together) = (&folder, &together);
+                    scope.spawn(move || {
+                        let own = format!("{}.example", number % 2);
+                        together.wait();
+                        certificate(folder, &names(&["localhost", &own])).unwrap()
+                    })
+                };
+                let threads: Vec<_> = (0..8).map(start).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(made.iter().filter(|it| it.is_new_authority).count(), 1);
+            for (number, made) in made.into_iter().enumerate() {
+                let LocalCertificate { files, text, key_text, .. } = made;
+                let certificate = Certificate::of(files, text, key_text).unwrap();
+                assert!(certificate.names().contains(&format!("{}.example", number % 2)));
+            }
+        }
     }
 
     #[test]

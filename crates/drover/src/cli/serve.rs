@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use drover_server::{
     strict_transport,
 };
 use drover_sys::process::activation::passed_sockets;
+use drover_sys::socket::{Address, bound_address};
 use drover_usage::{UsageError, printable};
 
 mod addresses;
@@ -50,6 +52,7 @@ pub(super) use flags::Args;
 use flags::memory::ServerMemory;
 use flags::response::described_auth;
 use flags::site::{SiteFlags, UserFiles};
+use flags::tls::check_addresses;
 use flags::{Advise, CachedReads, Overflow};
 use hosts::SiteFaults;
 use reload::{Started, reloader};
@@ -127,8 +130,9 @@ fn serve(
     signals: &StopSignals,
 ) -> anyhow::Result<()> {
     let passed = passed_sockets().context("cannot take the sockets of LISTEN_FDS")?;
+    let at: Vec<Address> = addresses_of(&passed)?;
     let processes = args.processes;
-    let planned = Planned::of(args, flags, !passed.is_empty())?;
+    let planned = Planned::of(args, flags, &at)?;
     let Planned { mut config, arguments, served, described } = planned;
     let started = Started {
         args: given,
@@ -136,7 +140,7 @@ fn serve(
         arguments: arguments.clone(),
         files: FilesRead::of(&config),
         processes,
-        is_passed: !passed.is_empty(),
+        passed: at,
     };
     if config.tls.is_some() {
         drover_sys::process::write_no_core_dumps().context("cannot limit core dumps")?;
@@ -166,6 +170,15 @@ fn serve(
     }
 }
 
+/// The addresses of sockets that were passed.
+fn addresses_of(passed: &[OwnedFd]) -> anyhow::Result<Vec<Address>> {
+    let address = |(number, socket): (usize, &OwnedFd)| {
+        let told = || format!("cannot serve socket {number} of LISTEN_FDS");
+        bound_address(socket.as_fd()).with_context(told)
+    };
+    passed.iter().enumerate().map(address).collect()
+}
+
 /// A server as flags describe it.
 struct Planned {
     config: Config,
@@ -178,8 +191,9 @@ struct Planned {
 }
 
 impl Planned {
-    /// `is_passed`: a service manager has opened the sockets.
-    fn of(args: Args, flags: &FlagValues, is_passed: bool) -> anyhow::Result<Planned> {
+    /// `passed`: the addresses of the sockets that a service manager has opened.
+    fn of(args: Args, flags: &FlagValues, passed: &[Address]) -> anyhow::Result<Planned> {
+        let is_passed = !passed.is_empty();
         let mut for_workers = flags.for_workers(args.workers());
         if let Some(user) = &args.user {
             // A name service that is away must not keep a worker from being replaced.
@@ -192,10 +206,12 @@ impl Planned {
         for_workers.replace("memory", memory.word().into(), FlagOrigin::Supervisor);
         let (chosen, why_no_rings) = choose(&args, is_passed)?;
         let (processes, served) = (args.processes, what_is_served(&args));
+        let listens = !is_passed || !flags.is_default("listen");
+        check_addresses(&args, if listens { &args.listen } else { &[] }, passed)?;
         let acme = flags::acme::settings(&args)?;
         let mut config = configuration(args, chosen, &OpenedFiles::default())?;
         config.acme = acme;
-        if is_passed && flags.is_default("listen") {
+        if !listens {
             config.listen.clear();
         }
         let described = describe(&config, processes, why_no_rings, flags);

@@ -7,6 +7,7 @@ use drover_mech::mechanisms::Features;
 
 use super::config::{self, FlagValues, SettingNotes};
 use super::flags::memory::amount as told;
+use super::flags::tls::check_addresses;
 use super::flags::{self, Args};
 use super::{choose, configuration, describe, urls, what_is_served};
 use crate::cli::stdout::stdout;
@@ -19,6 +20,7 @@ pub(super) fn check(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let (chosen, why_no_rings) = choose(&args, false)?;
     let served = what_is_served(&args);
     let notes = notes(&args, chosen, why_no_rings.as_deref());
+    check_addresses(&args, &args.listen, &[])?;
     let acme = flags::acme::settings(&args)?;
     let config = configuration(args, chosen, &OpenedFiles::default())?;
     Server::check(&config)?;

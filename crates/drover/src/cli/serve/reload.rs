@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use anyhow::bail;
 use clap::ArgMatches;
 use drover_server::{FilesRead, NextConfig, Reloader};
+use drover_sys::socket::Address;
 use drover_usage::UsageError;
 
 use super::flags::Args;
@@ -21,8 +22,8 @@ pub(super) struct Started<'m> {
     pub(super) files: FilesRead,
     /// Whether workers are processes.
     pub(super) processes: bool,
-    /// Whether a service manager has opened the sockets.
-    pub(super) is_passed: bool,
+    /// The addresses of the sockets that a service manager has opened.
+    pub(super) passed: Vec<Address>,
 }
 
 /// What reads the configuration of a server at `urls` again. `None`: there is no file to read again, of settings, users or
@@ -31,8 +32,8 @@ pub(super) fn reloader(started: &Started<'_>, urls: &str) -> Option<Reloader> {
     if started.args.config.is_none() && started.files.is_empty() {
         return None;
     }
-    let (args, matches, is_passed) =
-        (started.args.clone(), started.matches.clone(), started.is_passed);
+    let (args, matches, passed) =
+        (started.args.clone(), started.matches.clone(), started.passed.clone());
     let (processes, urls) = (started.processes, urls.to_owned());
     Some(Reloader::new(started.arguments.clone(), started.files.clone(), move || {
         let (args, flags) = config::complete(args.clone(), &matches)?;
@@ -43,7 +44,7 @@ pub(super) fn reloader(started: &Started<'_>, urls: &str) -> Option<Reloader> {
                     .to_owned()
             ));
         }
-        let planned = Planned::of(args, &flags, is_passed).map_err(|error| flags.place(error))?;
+        let planned = Planned::of(args, &flags, &passed).map_err(|error| flags.place(error))?;
         let Planned { config, arguments, served, described } = planned;
         let status = status(&urls, &served);
         Ok(NextConfig { config, arguments, described: format!("{served}: {described}"), status })

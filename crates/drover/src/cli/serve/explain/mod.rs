@@ -10,6 +10,7 @@ use drover_lab::report::terminal::wrapped;
 use drover_sys::process::raise_open_files_limit;
 
 use super::config::FlagValues;
+use super::flags::tls::check_addresses;
 use super::flags::{self, Args};
 use super::{choose, configuration, tuned, what_is_served};
 use crate::cli::stdout::stdout;
@@ -67,6 +68,7 @@ pub(super) fn explain(args: Args, flags: &FlagValues) -> anyhow::Result<()> {
     let is_root_served = drover_sys::process::is_root() && args.user.is_none();
     let descriptors = open_files_limit();
     raise_open_files_limit()?;
+    check_addresses(&args, &args.listen, &[])?;
     let acme = flags::acme::settings(&args)?;
     let config = Config { acme, ..configuration(args, chosen, &OpenedFiles::default())? };
     let chosen = ServerSelection {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use drover_server::{HttpsPort, OpenedFiles, TlsSettings, read_again, refuse_served};
-use drover_sys::socket;
+use drover_server::{HttpsPort, Listen, OpenedFiles, TlsSettings, read_again, refuse_served};
+use drover_sys::socket::{self, Address};
 use drover_tls::certificate::{Certificate, CertificateFiles};
-use drover_tls::self_signed;
+use drover_tls::self_signed::{self, LocalCertificate};
 use drover_tls::server::{ClientAuthorities, OldestVersion, ServerTlsOptions};
 use drover_usage::{UsageError, duration};
 use tracing::info;
@@ -98,8 +98,11 @@ pub(in crate::cli::serve) fn settings(
     let flags = &args.tls;
     // A host's own certificate comes before one for all hosts that names it too.
     let (of_hosts, mut of_all) = certificate_files(args)?;
+    let mut made = None;
     if flags.tls.is_some() {
-        of_all.insert(0, local_certificate(args, opened)?);
+        let folder = state_folder("--tls self-signed", "tls")?;
+        of_all.insert(0, self_signed::files(&folder));
+        made = local_certificate(&folder, args, opened)?;
     }
     let shown_to_others = if of_all.is_empty() { 0 } else { of_hosts.len() };
     let files: Vec<CertificateFiles> = of_hosts.into_iter().chain(of_all).collect();
@@ -107,9 +110,11 @@ pub(in crate::cli::serve) fn settings(
     if files.is_empty() && !is_acme {
         return none(args).map(|()| None);
     }
-    check_plain(args)?;
     let roots = roots(args);
-    let read = |files| read_certificate(files, opened, &roots).map(Arc::new);
+    let read = |files: CertificateFiles| match made.take_if(|made| made.files == files) {
+        Some(made) => certificate_just_made(made, &roots).map(Arc::new),
+        None => read_certificate(files, opened, &roots).map(Arc::new),
+    };
     let certificates: Vec<Arc<Certificate>> =
         files.into_iter().map(read).collect::<anyhow::Result<_>>()?;
     let client_authorities = match &flags.tls_client_ca {
@@ -188,19 +193,41 @@ fn none(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Refuses to tell browsers to use HTTPS alone over plain HTTP (RFC 6797 section 7.2).
-fn check_plain(args: &Args) -> anyhow::Result<()> {
-    let is_plain = |listen: &drover_server::Listen| {
+/// Refuses a certificate that no address shows, and to tell browsers over plain HTTP to use HTTPS alone (RFC 6797 section 7.2).
+/// `listen`: where the server is to listen, besides the sockets that were `passed` to it.
+///
+/// # Errors
+/// The flag, and the remedy.
+pub(in crate::cli::serve) fn check_addresses(
+    args: &Args,
+    listen: &[Listen],
+    passed: &[Address],
+) -> anyhow::Result<()> {
+    let (of_hosts, of_all) = certificate_files(args)?;
+    if args.tls.tls.is_none() && of_hosts.is_empty() && of_all.is_empty() {
+        return Ok(());
+    }
+    let is_plain = |listen: &Listen| {
         let is_http = listen.addresses.iter().any(|address| address.port() == 80);
         !listen.is_tls.unwrap_or(!is_http)
     };
-    let has_plain = args.listen.iter().any(is_plain);
-    if args.listen.iter().all(is_plain) {
+    let is_plain_socket =
+        |address: &&Address| address.ip().is_some_and(|address| address.port() == 80);
+    if listen.iter().all(is_plain) && passed.iter().all(|it| is_plain_socket(&it)) {
         bail!(UsageError::new(
             "there is a certificate, and no address speaks HTTPS: add --listen :443, or ',tls' behind an address"
         ));
     }
-    if has_plain && args.tls.hsts.is_some() && !args.tls.https_redirect {
+    if args.tls.hsts.is_none() || args.tls.https_redirect {
+        return Ok(());
+    }
+    if let Some(socket) = passed.iter().find(is_plain_socket) {
+        bail!(UsageError::new(format!(
+            "--hsts with the passed socket of {socket}, which serves plain HTTP: add --https-redirect, so that everything \
+             else is HTTPS"
+        )));
+    }
+    if listen.iter().any(is_plain) {
         bail!(UsageError::new(
             "--hsts with an address that serves plain HTTP: add --https-redirect, so that everything else is HTTPS"
         ));
@@ -240,12 +267,16 @@ fn pairs(flags: &SiteFlags) -> anyhow::Result<Vec<CertificateFiles>> {
     Ok(each.collect())
 }
 
-/// The certificate of this machine. A worker takes what its supervisor has read, and makes none.
-fn local_certificate(args: &Args, opened: &OpenedFiles) -> anyhow::Result<CertificateFiles> {
-    let folder = state_folder("--tls self-signed", "tls")?;
-    let files = self_signed::files(&folder);
+/// Has the certificate of this machine made in `folder`, unless it is there. `None`: it is read like others. A worker takes what its
+/// supervisor has read, and makes none.
+fn local_certificate(
+    folder: &Path,
+    args: &Args,
+    opened: &OpenedFiles,
+) -> anyhow::Result<Option<LocalCertificate>> {
+    let files = self_signed::files(folder);
     if opened.text(&files.certificate).is_some() {
-        return Ok(files);
+        return Ok(None);
     }
     if args.check || args.explain {
         // Nothing is made. A certificate that is there is looked at.
@@ -255,9 +286,9 @@ fn local_certificate(args: &Args, opened: &OpenedFiles) -> anyhow::Result<Certif
                 folder.display()
             )));
         }
-        return Ok(files);
+        return Ok(None);
     }
-    let made = self_signed::certificate(&folder, &own_names(args)).context("--tls self-signed")?;
+    let made = self_signed::certificate(folder, &own_names(args)).context("--tls self-signed")?;
     let authority = made.authority.display();
     if made.is_new_authority {
         info!(
@@ -266,7 +297,13 @@ fn local_certificate(args: &Args, opened: &OpenedFiles) -> anyhow::Result<Certif
     } else {
         info!("--tls self-signed: clients that trust {authority} trust this server");
     }
-    Ok(made.files)
+    Ok(Some(made))
+}
+
+/// The certificate of this machine as it was when it was made or found: another server may have replaced it since.
+fn certificate_just_made(made: LocalCertificate, roots: &[PathBuf]) -> anyhow::Result<Certificate> {
+    refuse_served("--tls-key", &made.files.key, roots)?;
+    Certificate::of(made.files, made.text, made.key_text)
 }
 
 /// Reads a certificate and its key, for a server of the files beneath `roots`; or takes what the supervisor has read.
