@@ -39,7 +39,12 @@ pub(crate) fn is_chacha(suite: CipherSuite) -> bool {
 
 /// The name of a cipher suite in the form of its RFC.
 pub(crate) fn suite_name(suite: CipherSuite) -> &'static str {
-    suite.as_str().unwrap_or("unknown").trim_start_matches("TLS13_")
+    match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
+        suite => suite.as_str().unwrap_or("unknown"),
+    }
 }
 
 /// The name of a key exchange group.

@@ -186,7 +186,7 @@ fn the_summary_says_what_was_agreed_upon_and_how_fast_handshakes_are() {
     let kept = summary(&[]);
     let row = |text: &str| text.lines().find(|line| line.starts_with("  tls ")).unwrap().to_owned();
     assert!(
-        row(&kept).contains("TLS 1.3, AES_128_GCM_SHA256, X25519MLKEM768: 2 handshakes, p50"),
+        row(&kept).contains("TLS 1.3, TLS_AES_128_GCM_SHA256, X25519MLKEM768: 2 handshakes, p50"),
         "{kept}"
     );
     assert!(!kept.contains("handshakes/s") && kept.contains("\n  handshake "), "{kept}");

@@ -81,7 +81,24 @@ pub(super) enum LogPart {
     ResponseField(String),
     /// `%{NAME}x`
     Own(OwnValue),
+    /// `%{SSL_NAME}x`
+    Tls(TlsValue),
 }
+
+/// What a connection's handshake has agreed upon, by the names of Apache's mod_ssl.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TlsValue {
+    Version,
+    Cipher,
+    Resumed,
+}
+
+/// The names of mod_ssl for `%{NAME}x`.
+const TLS_VALUES: &[(&str, TlsValue)] = &[
+    ("SSL_PROTOCOL", TlsValue::Version),
+    ("SSL_CIPHER", TlsValue::Cipher),
+    ("SSL_SESSION_RESUMED", TlsValue::Resumed),
+];
 
 /// A value that Apache's httpd does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +186,15 @@ impl Form {
     pub(super) fn has_local_address(&self) -> bool {
         let is_it = |part: &LogPart| matches!(part, LogPart::LocalAddress | LogPart::LocalPort);
         matches!(self, Form::Custom(format) if format.parts.iter().any(is_it))
+    }
+
+    /// Whether lines have what the connection's handshake has agreed upon.
+    pub(super) fn has_tls(&self) -> bool {
+        match self {
+            Form::Combined => false,
+            Form::Json { .. } => true,
+            Form::Custom(format) => format.parts.iter().any(|part| matches!(part, LogPart::Tls(_))),
+        }
     }
 
     /// Whether lines have the site that a request is for.
@@ -279,7 +305,7 @@ impl LogFormat {
                 LogPart::RequestField(number_of(&mut self.request_fields, name)?)
             }
             (Some('o'), Some(name)) => LogPart::ResponseField(field_name(name)?),
-            (Some('x'), Some(name)) => LogPart::Own(one_of(OWN_VALUES, &name)?),
+            (Some('x'), Some(name)) => own_value(&name)?,
             _ => return Err(format!("there are {DIRECTIVES}")),
         }))
     }
@@ -289,9 +315,17 @@ fn push(bytes: &mut Vec<u8>, letter: char) {
     bytes.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
+/// The value of `%{NAME}x`.
+fn own_value(name: &str) -> Result<LogPart, String> {
+    let own = OWN_VALUES.iter().map(|(name, value)| (*name, LogPart::Own(*value)));
+    let of_tls = TLS_VALUES.iter().map(|(name, value)| (*name, LogPart::Tls(*value)));
+    let known: Vec<_> = own.chain(of_tls).collect();
+    one_of(&known, name)
+}
+
 /// The value with a name.
-fn one_of<T: Copy>(known: &[(&str, T)], name: &str) -> Result<T, String> {
-    let found = known.iter().find(|(it, _)| *it == name).map(|(_, value)| *value);
+fn one_of<T: Clone>(known: &[(&str, T)], name: &str) -> Result<T, String> {
+    let found = known.iter().find(|(it, _)| *it == name).map(|(_, value)| value.clone());
     found.ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         format!("in the braces stands one of {}", names.join(", "))
@@ -368,7 +402,8 @@ mod tests {
             ("%{User-Agent}", "at character 1|%{FIELD}i"),
             ("%i", "at character 1, '%i'|%{FIELD}i"),
             ("%{}i", "the name of a field"),
-            ("%{turtles}x", "mechanism, accept"),
+            ("%{turtles}x", "mechanism, accept|, SSL_PROTOCOL, "),
+            ("%{ssl_protocol}x", "SSL_PROTOCOL"),
             ("%{min}T", "s, ms, us"),
             ("%{%Q}t", "%Y"),
             ("common", "combined, json"),

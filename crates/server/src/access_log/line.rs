@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 use drover_mech::fileio::ReadTimes;
 use serde::Serialize;
 
+use super::LoggedConnection;
 use super::clock::combined;
-use super::format::{Form, LogPart, OwnValue};
+use super::format::{Form, LogPart, OwnValue, TlsValue};
 use crate::exchange::{Exchange, RequestFacts, ResponseWay};
 use crate::hosts::NamedSites;
 use crate::log::json_text;
@@ -31,8 +32,7 @@ pub(super) struct Ending<'l> {
     /// A word for how.
     pub(super) end: &'static str,
     pub(super) is_whole: bool,
-    /// The server's address, if the form has it.
-    pub(super) local: Option<SocketAddr>,
+    pub(super) connection: LoggedConnection,
     pub(super) by: &'l LoggedBy,
 }
 
@@ -73,8 +73,18 @@ struct Json<'l> {
     agent: Cow<'l, str>,
     dispatch: &'l str,
     worker: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<JsonTls>,
     #[serde(flatten)]
     stages: Option<JsonStages>,
+}
+
+/// What a line in JSON has of the handshake of its connection.
+#[derive(Serialize)]
+struct JsonTls {
+    version: &'static str,
+    cipher: &'static str,
+    resumed: bool,
 }
 
 /// What a line in JSON has of the stages of a response.
@@ -198,6 +208,11 @@ impl<'l> LogLine<'l> {
             agent: String::from_utf8_lossy(asked.field(1)),
             dispatch: by.mechanism,
             worker: by.worker,
+            tls: ending.connection.tls.map(|facts| JsonTls {
+                version: facts.version,
+                cipher: facts.suite,
+                resumed: facts.is_resumed,
+            }),
             stages,
         };
         json_text::write(out, &line)
@@ -246,8 +261,8 @@ impl<'l> LogLine<'l> {
         match part {
             LogPart::Text(text) => out.write_all(text),
             LogPart::Client => write!(out, "{}", self.client()),
-            LogPart::LocalAddress => push_address(out, ending.local),
-            LogPart::LocalPort => match ending.local {
+            LogPart::LocalAddress => push_address(out, ending.connection.local),
+            LogPart::LocalPort => match ending.connection.local {
                 Some(local) => write!(out, "{}", local.port()),
                 None => out.write_all(b"-"),
             },
@@ -278,7 +293,19 @@ impl<'l> LogLine<'l> {
             LogPart::RequestField(number) => push_or_dash(out, asked.field(*number)),
             LogPart::ResponseField(name) => push_or_dash(out, &exchange.response_field(name)),
             LogPart::Own(value) => self.append_own(out, *value),
+            LogPart::Tls(value) => self.append_tls(out, *value),
         }
+    }
+
+    /// Appends what the connection's handshake has agreed upon.
+    fn append_tls(&self, out: &mut Vec<u8>, value: TlsValue) -> io::Result<()> {
+        let Some(facts) = self.ending.connection.tls else { return out.write_all(b"-") };
+        out.write_all(match value {
+            TlsValue::Version => facts.version.as_bytes(),
+            TlsValue::Cipher => facts.suite.as_bytes(),
+            TlsValue::Resumed if facts.is_resumed => b"Resumed",
+            TlsValue::Resumed => b"Initial",
+        })
     }
 
     /// Appends a value that Apache's httpd does not have; times are microseconds.
@@ -378,7 +405,8 @@ mod tests {
         let mut expected = serde_json::json!({
             "time": "2026-11-23T11:30:00.250Z", "client": "192.0.2.7", "method": "GET",
             "host": "x", "target": "/a?b", "version": "HTTP/1.1", "status": 200, "bytes": 1234, "whole": true,
-            "ms": 1.5, "referer": "http://e/", "agent": "w\"o\\", "dispatch": "any", "worker": 3
+            "ms": 1.5, "referer": "http://e/", "agent": "w\"o\\", "dispatch": "any", "worker": 3,
+            "tls": { "version": "TLSv1.3", "cipher": "TLS_AES_128_GCM_SHA256", "resumed": true }
         });
         assert_eq!(value, expected);
         assert_eq!(line.matches('\n').count(), 1);
@@ -451,6 +479,10 @@ mod tests {
             ("%{lookup}x+%{queue}x+%{read}x+%{return}x+%{send}x", "100+20+300+4+1076"),
             ("%{longest}x%%", "280%"),
             ("%{accept}x|%{files}x|%{receive}x|%{first-byte}x", "shared|auto|70|500"),
+            (
+                "%{SSL_PROTOCOL}x|%{SSL_CIPHER}x|%{SSL_SESSION_RESUMED}x",
+                "TLSv1.3|TLS_AES_128_GCM_SHA256|Resumed",
+            ),
         ] {
             assert_eq!(written(REQUEST, format, true), format!("{expected}\n"), "{format}");
         }

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use drover_mech::net::Conn;
+use drover_tls::server::HandshakeFacts;
 
 pub(crate) use file::{AccessLogWriter, name};
 pub use format::{Form, LogFormat};
@@ -40,6 +41,15 @@ pub struct AccessLog {
     pub path: Option<PathBuf>,
     /// The form of a line.
     pub form: Form,
+}
+
+/// What lines say of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LoggedConnection {
+    /// The address that its client has connected to, if lines have it.
+    local: Option<SocketAddr>,
+    /// What its handshake has agreed upon, if it is over TLS and lines have it.
+    pub(crate) tls: Option<HandshakeFacts>,
 }
 
 /// The access log of one worker.
@@ -85,22 +95,29 @@ impl AccessLogger {
         self.form.has_response_fields()
     }
 
-    /// The address that a client has connected to, if lines have it.
-    pub(crate) fn local_address(&self, conn: &Conn<'_>) -> Option<SocketAddr> {
-        self.form.has_local_address().then(|| conn.local_addr().ok()).flatten()
+    /// What lines say of a connection that begins.
+    pub(crate) fn connection(&self, conn: &Conn<'_>) -> LoggedConnection {
+        let local = self.form.has_local_address().then(|| conn.local_addr().ok()).flatten();
+        LoggedConnection { local, tls: None }
+    }
+
+    /// Whether lines say what the handshake has agreed upon.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.form.has_tls()
     }
 
     /// Writes the line of an exchange that has ended. `at`: when its last byte had left, if `is_whole`; `end` is a word for how.
     pub(crate) fn ended(
         &self,
-        local: Option<SocketAddr>,
+        connection: LoggedConnection,
         exchange: &Exchange,
         at: Instant,
         is_whole: bool,
         end: &'static str,
     ) {
         let state = &mut *self.state.borrow_mut();
-        let ending = Ending { at, time: SystemTime::now(), end, is_whole, local, by: &self.by };
+        let time = SystemTime::now();
+        let ending = Ending { at, time, end, is_whole, connection, by: &self.by };
         LogLine::new(exchange, &ending).append_to(&mut state.lines, &self.form);
         state.count += 1;
         if state.lines.len() >= FULL {

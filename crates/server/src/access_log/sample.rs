@@ -4,7 +4,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use drover_http1::{FieldList, HeadLimits, request};
 use drover_mech::fileio::ReadTimes;
+use drover_tls::server::HandshakeFacts;
 
+use super::LoggedConnection;
 use super::format::Form;
 use super::line::{Ending, LogLine, LoggedBy};
 use super::wanted_by;
@@ -61,7 +63,14 @@ pub(super) fn line_of(
         time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_433_400_250),
         end: "sent",
         is_whole,
-        local: Some("[2001:db8::1]:8080".parse().unwrap()),
+        connection: LoggedConnection {
+            local: Some("[2001:db8::1]:8080".parse().unwrap()),
+            tls: Some(HandshakeFacts {
+                is_resumed: true,
+                version: "TLSv1.3",
+                suite: "TLS_AES_128_GCM_SHA256",
+            }),
+        },
         by: &LoggedBy {
             mechanism: "any",
             accept: "shared",

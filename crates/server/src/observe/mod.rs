@@ -5,15 +5,15 @@ pub(crate) mod spin;
 
 use std::cell::RefCell;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use drover_http1::Request;
 use drover_mech::fileio::ReadTimes;
 use drover_mech::net::{Body, Conn};
+use drover_tls::server::ServerLayer;
 
-use crate::access_log::AccessLogger;
+use crate::access_log::{AccessLogger, LoggedConnection};
 use crate::exchange::{Exchange, RequestFacts, ResponseWay};
 use crate::proxies::forwarded::ForwardedClients;
 use crate::trace::Tracer;
@@ -42,8 +42,8 @@ const SPARE_MOST: usize = 64;
 
 /// What observers know of one connection.
 pub(crate) struct ObservedConnection {
-    /// The server's address, if the access log says it.
-    local: Option<SocketAddr>,
+    /// What the access log says of it.
+    logged: LoggedConnection,
     /// Its number in the trace.
     number: u64,
     /// When the first part of a head was here whose end was not.
@@ -77,11 +77,19 @@ impl Observers {
     /// A connection begins.
     pub(crate) fn begin(&self, conn: &Conn<'_>) -> ObservedConnection {
         ObservedConnection {
-            local: self.log.as_ref().and_then(|log| log.local_address(conn)),
+            logged: self.log.as_ref().map_or_else(Default::default, |log| log.connection(conn)),
             number: self.tracer.as_ref().map_or(0, Tracer::begin),
             begun: None,
             waiting: None,
             under_way: Vec::new(),
+        }
+    }
+
+    /// The handshake of a connection has come to its end.
+    #[cold]
+    pub(crate) fn encrypted(&self, connection: &mut ObservedConnection, conn: &Conn<'_>) {
+        if self.log.as_ref().is_some_and(AccessLogger::has_tls) {
+            connection.logged.tls = conn.with_layer(ServerLayer::facts);
         }
     }
 
@@ -197,7 +205,7 @@ impl Observers {
         if is_whole {
             connection.took(at);
         }
-        let ObservedConnection { local, number, under_way, .. } = connection;
+        let ObservedConnection { logged, number, under_way, .. } = connection;
         // Only the last may still have parts to come.
         let is_open = is_whole && under_way.last().is_some_and(|it| it.way.is_open);
         let ended = under_way.len() - usize::from(is_open);
@@ -207,7 +215,7 @@ impl Observers {
                 tracer.ended(*number, &exchange, at, end);
             }
             if let Some(log) = &self.log {
-                log.ended(*local, &exchange, at, is_whole, end);
+                log.ended(*logged, &exchange, at, is_whole, end);
             }
             if spare.len() < SPARE_MOST {
                 exchange.let_go();

@@ -88,6 +88,7 @@ pub(super) async fn begin(connection: &ServedConnection<'_>, tls: &WorkerTls) ->
     conn.set_layer(Box::new(layer));
     conn.set_deadline(time_outs.header);
     let Err(error) = conn.open_layer().await else {
+        connection.observe(|observers, known| observers.encrypted(known, conn));
         let speaks = |layer: &ServerLayer| layer.protocol() == Some(CHALLENGE_PROTOCOL);
         let is_challenge = conn.with_layer(speaks) == Some(true);
         if is_challenge {
