@@ -82,9 +82,14 @@ impl FrameHeader {
     /// Appends the header.
     #[inline]
     pub(crate) fn push(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes());
+    }
+
+    #[inline]
+    pub(crate) fn bytes(self) -> [u8; FRAME_HEADER] {
         let [_, a, b, c] = (self.len as u32).to_be_bytes();
         let [s, t, u, v] = self.stream.to_be_bytes();
-        out.extend_from_slice(&[a, b, c, self.kind, self.flags, s, t, u, v]);
+        [a, b, c, self.kind, self.flags, s, t, u, v]
     }
 }
 

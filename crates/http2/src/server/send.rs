@@ -2,7 +2,7 @@
 
 use super::ServerConnection;
 use crate::error::ErrorCode;
-use crate::frame::{self, FRAME_MOST, FrameHeader, StreamId, flag, kind};
+use crate::frame::{self, FRAME_HEADER, FRAME_MOST, FrameHeader, StreamId, flag, kind};
 use crate::schedule;
 use crate::streams::state;
 
@@ -122,16 +122,31 @@ impl<S> ServerConnection<S> {
         ends: bool,
         out: &mut Vec<u8>,
     ) -> Option<S> {
+        let (header, ended) = self.data_header(stream, len, ends);
+        out.extend_from_slice(&header);
+        ended
+    }
+
+    /// What [`push_data`](Self::push_data) writes, for bytes that stand in the output already, behind room for it: whoever cannot
+    /// get them has not said yet that they come.
+    #[inline]
+    pub fn data_header(
+        &mut self,
+        stream: StreamId,
+        len: usize,
+        ends: bool,
+    ) -> ([u8; FRAME_HEADER], Option<S>) {
         debug_assert!(len <= self.room(stream), "{len} bytes are more than the windows allow");
         let flags = if ends { flag::END_STREAM } else { 0 };
-        FrameHeader { len, kind: kind::DATA, flags, stream: stream.0 }.push(out);
+        let header = FrameHeader { len, kind: kind::DATA, flags, stream: stream.0 }.bytes();
         self.turn = self.turn.wrapping_add(1);
         self.send_window = self.send_window.saturating_sub(len as u32);
         self.used.useful(len, &self.limits);
-        let record = self.streams.get(stream)?;
-        record.send_window = record.send_window.saturating_sub(len as i32);
-        record.turn = self.turn;
-        if ends { self.end_response(stream) } else { None }
+        if let Some(record) = self.streams.get(stream) {
+            record.send_window = record.send_window.saturating_sub(len as i32);
+            record.turn = self.turn;
+        }
+        (header, if ends { self.end_response(stream) } else { None })
     }
 
     /// Has a stream wait: its bytes are not at hand. [`next`](Self::next) does not offer it.

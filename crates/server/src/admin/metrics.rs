@@ -24,7 +24,7 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
     (
         Counter::BytesSent,
         "drover_sent_bytes_total",
-        "Bytes of responses that the kernel took, heads included.",
+        "Bytes of responses that the kernel took, heads included; over TLS with its records, without handshakes.",
     ),
     (
         Counter::Errors,
@@ -55,6 +55,22 @@ const COUNTERS: &[(Counter, &str, &str)] = &[
         Counter::TlsResumed,
         "drover_tls_resumed_handshakes_total",
         "TLS handshakes that resumed a session.",
+    ),
+    (Counter::Http2Connections, "drover_http2_connections_total", "Connections that speak HTTP/2."),
+    (
+        Counter::Http2Requests,
+        "drover_http2_requests_total",
+        "Requests over HTTP/2, which drover_requests_total counts too.",
+    ),
+    (
+        Counter::Http2Resets,
+        "drover_http2_streams_reset_total",
+        "Streams that ended without all of their response: clients reset them, or a file was cut short.",
+    ),
+    (
+        Counter::Http2Failures,
+        "drover_http2_protocol_errors_total",
+        "Connections that the server ended because the client broke HTTP/2 or a limit of it.",
     ),
     (
         Counter::OutOfMemory,

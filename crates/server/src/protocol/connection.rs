@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct ServedConnection<'w> {
     /// Whether the coroutine has ended by itself. Otherwise the end of the grace, or a want of memory, has cut what is left
     /// in the buffers.
     pub(super) finished: Cell<bool>,
+    /// Whether streams of HTTP/2 were open at the end, whose bytes are in no buffer.
+    pub(super) has_streams: Cell<bool>,
     /// Whether its requests are sent to HTTPS.
     pub(super) is_redirected: bool,
     /// Whether HTTP/2 is spoken.
@@ -56,9 +59,16 @@ pub(crate) fn out_of_memory(net: &Net, service: &WorkerService<'_>) {
 impl<'w> ServedConnection<'w> {
     /// One of which nothing is known.
     pub(super) fn new(conn: Conn<'w>, service: &'w WorkerService<'w>) -> ServedConnection<'w> {
-        let (start, finished) = (ResponseStart::default(), Cell::new(false));
-        let (is_redirected, is_http2) = (false, false);
-        ServedConnection { conn, service, known: None, start, finished, is_redirected, is_http2 }
+        ServedConnection {
+            conn,
+            service,
+            known: None,
+            start: ResponseStart::default(),
+            finished: Cell::new(false),
+            has_streams: Cell::new(false),
+            is_redirected: false,
+            is_http2: false,
+        }
     }
 
     /// Learns what somebody asks of the connection, whose client is `client`, or else the peer.
@@ -144,6 +154,12 @@ impl<'w> ServedConnection<'w> {
         self.known.as_ref().map_or(ClientAddress::Unknown, |known| known.client)
     }
 
+    /// Whether its worker takes no more connections, so that requests should come on another one.
+    #[inline]
+    pub(super) fn is_worker_ending(&self) -> bool {
+        !self.conn.net().phase().takes_connections()
+    }
+
     /// Whether its next response is the last that it may have.
     #[inline]
     pub(super) fn is_at_its_last_request(&self) -> bool {
@@ -198,12 +214,17 @@ impl<'w> ServedConnection<'w> {
     #[cold]
     fn record_partial(&self, sent: u64, before: u32) {
         if sent > 0 {
-            self.observe(|_, known| known.took(Instant::now()));
+            self.observe(|_, known| known.took(self.time_now()));
         }
         if before > 0 {
             self.time(before, monotonic_nanos());
         }
         self.keep_start();
+    }
+
+    /// The time at this moment, by the clock of [`ServedConnection::ended`]: a time of another clock may lie behind that of the end.
+    fn time_now(&self) -> Instant {
+        self.conn.net().instant(monotonic_nanos())
     }
 
     /// The request that is being answered goes on beyond this turn.
@@ -222,7 +243,7 @@ impl<'w> ServedConnection<'w> {
     pub(super) fn flush(&self) -> impl Future<Output = io::Result<()>> {
         self.conn.flush_with(self.service.limits.time_outs.idle, |_, count| {
             self.service.counters.add(Counter::BytesSent, count);
-            self.observe(|_, known| known.took(Instant::now()));
+            self.observe(|_, known| known.took(self.time_now()));
         })
     }
 
@@ -273,13 +294,21 @@ impl<'w> ServedConnection<'w> {
         if is_our_time_out || is_gone || !conn.is_connected() {
             return;
         }
-        let Some(name) = conn.sends_from() else { return };
-        let Some(others) = self.service.site.may_complain(conn.net().now()) else { return };
+        if let Some(name) = conn.sends_from() {
+            self.complain_of(&name, error, "connection cut");
+        }
+    }
+
+    /// Logs why a file could not be sent to its end, and what was done about it.
+    pub(super) fn complain_of(&self, name: &Path, error: &io::Error, what_is_done: &str) {
+        let Some(others) = self.service.site.may_complain(self.conn.net().now()) else {
+            return;
+        };
         let what = match error.kind() {
             io::ErrorKind::UnexpectedEof => format!("{name:?} shrank while it was sent"),
             _ => format!("cannot read {name:?}: {error}"),
         };
-        warn!("{what}: connection cut ({others} like this not logged)");
+        warn!("{what}: {what_is_done} ({others} like this not logged)");
     }
 
     /// Receives and drops `left` bytes.
@@ -329,7 +358,8 @@ impl Drop for ServedConnection<'_> {
             addresses.end(self.conn.key());
         }
         self.observe(|observers, known| observers.dropped(known));
-        if !self.finished.get() && self.conn.net().phase().is_ending() && self.conn.is_under_way() {
+        let is_under_way = self.has_streams.get() || self.conn.is_under_way();
+        if !self.finished.get() && self.conn.net().phase().is_ending() && is_under_way {
             self.service.counters.add(Counter::Cut, 1);
         }
     }

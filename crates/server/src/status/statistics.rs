@@ -42,6 +42,11 @@ pub(crate) enum Counter {
     /// Handshakes of TLS in which certificates were shown, and those that have resumed a session.
     TlsFull,
     TlsResumed,
+    /// Connections that speak HTTP/2, and those of them that have broken it; requests over them, and streams that were reset.
+    Http2Connections,
+    Http2Failures,
+    Http2Requests,
+    Http2Resets,
     /// Connections for which there was no memory.
     OutOfMemory,
     Cut,

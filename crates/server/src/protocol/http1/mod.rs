@@ -33,13 +33,15 @@ pub(super) fn converse(connection: &ServedConnection<'_>) -> impl Future<Output 
                 connection.conn.respond(|io| respond::respond(connection, io, awaited.take()));
             begun &= responses == 0;
             let (before, last) = step.responses(responses);
+            let is_response = responses > 0;
             let input = match connection.record_progress(progress, before, last)? {
                 Some(input) => input,
                 None => {
                     // The deadline of a request ends with its head.
                     connection.conn.set_deadline(connection.service.limits.time_outs.idle);
                     let sent = connection.flush().await;
-                    connection.ended(sent, step.responses(1).1)?;
+                    // Without a response it may have been the end of a handshake.
+                    connection.ended(sent, if is_response { step.responses(1).1 } else { 0 })?;
                     connection.conn.input_len()
                 }
             };

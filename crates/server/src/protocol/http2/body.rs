@@ -1,7 +1,9 @@
 //! The content of a stream's response, piece by piece: as much as the client's windows have room for is put into the output at a time.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use drover_mech::files::bytes;
@@ -17,7 +19,8 @@ pub(super) struct StreamBody {
     /// How many of them are in the output.
     ahead_taken: usize,
     body: Body,
-    body_taken: u64,
+    /// Where the next byte of `body` is, and where its last one ends.
+    body_left: Range<u64>,
     /// What follows the body, of a response in several parts.
     parts: Option<Box<RemainingParts>>,
 }
@@ -37,32 +40,44 @@ impl StreamBody {
         body: Body,
         parts: Option<Box<RemainingParts>>,
     ) -> StreamBody {
-        StreamBody { ahead, body, parts, ..StreamBody::default() }
+        let body_left = 0..body.size();
+        StreamBody { ahead, ahead_taken: 0, body, body_left, parts }
     }
 
-    /// The content of a prepared response, which stands behind a head of HTTP/1 of so many bytes.
-    pub(super) fn behind_head(bytes: &Rc<[u8]>, head_len: usize) -> StreamBody {
-        let (body, body_taken) = (Body::Shared(Rc::clone(bytes)), head_len as u64);
-        StreamBody { body, body_taken, ..StreamBody::default() }
+    /// A part of these bytes.
+    pub(super) fn within(bytes: &Rc<[u8]>, part: Range<u64>) -> StreamBody {
+        let body = Body::Shared(Rc::clone(bytes));
+        StreamBody { body, body_left: part, ..StreamBody::default() }
+    }
+
+    /// How many bytes are left of `body`.
+    fn body_len(&self) -> u64 {
+        self.body_left.end - self.body_left.start
     }
 
     /// Whether all of it has been taken.
     pub(super) fn is_over(&self) -> bool {
-        self.ahead_taken == self.ahead.len()
-            && self.body_taken == self.body.size()
-            && self.parts.is_none()
+        self.ahead_taken == self.ahead.len() && self.body_left.is_empty() && self.parts.is_none()
     }
 
     /// Whether all is taken with the next `len` bytes.
     pub(super) fn ends_with(&self, len: usize) -> bool {
         let ahead = (self.ahead.len() - self.ahead_taken) as u64;
-        self.parts.is_none() && ahead + self.body.size() - self.body_taken == len as u64
+        self.parts.is_none() && ahead + self.body_len() == len as u64
     }
 
     /// How many bytes there are in all.
     pub(super) fn len(&self) -> u64 {
         let parts = self.parts.as_ref().map(|it| it.length);
-        parts.unwrap_or(self.ahead.len() as u64 + self.body.size() - self.body_taken)
+        parts.unwrap_or(self.ahead.len() as u64 + self.body_len())
+    }
+
+    /// The path of the file that has the next bytes.
+    pub(super) fn file_name(&self) -> Option<PathBuf> {
+        match &self.body {
+            Body::File { file, .. } => Some(bytes::name_of(file.as_fd())),
+            _ => None,
+        }
     }
 
     /// Whether a file has the next bytes.
@@ -74,17 +89,18 @@ impl StreamBody {
     pub(super) fn next_len(&mut self, most: usize) -> usize {
         if let Some(parts) = &mut self.parts
             && self.ahead_taken == self.ahead.len()
-            && self.body_taken == self.body.size()
+            && self.body_left.is_empty()
         {
             self.ahead.clear();
-            (self.ahead_taken, self.body_taken) = (0, 0);
+            self.ahead_taken = 0;
             self.body = parts.write(&mut self.ahead);
+            self.body_left = 0..self.body.size();
             if matches!(self.body, Body::None) {
                 self.parts = None;
             }
         }
         match self.ahead.len() - self.ahead_taken {
-            0 => usize::try_from(self.body.size() - self.body_taken).unwrap_or(most).min(most),
+            0 => usize::try_from(self.body_len()).unwrap_or(most).min(most),
             left => left.min(most),
         }
     }
@@ -100,7 +116,7 @@ impl StreamBody {
             self.ahead_taken += len;
             return Ok(Piece::InOutput);
         }
-        let at = self.body_taken;
+        let at = self.body_left.start;
         let in_memory = at as usize..at as usize + len;
         let piece = match &self.body {
             Body::None => Piece::InOutput,
@@ -128,7 +144,7 @@ impl StreamBody {
                 }
             }
         };
-        self.body_taken += len as u64;
+        self.body_left.start += len as u64;
         Ok(piece)
     }
 }
@@ -139,9 +155,8 @@ mod tests {
 
     #[test]
     fn a_body_comes_in_pieces_that_are_all_of_one_source() {
-        let shared = Body::Shared(b"HEADbody".as_slice().into());
-        let mut body =
-            StreamBody { body_taken: 4, ..StreamBody::new(b"ahead".into(), shared, None) };
+        let within = StreamBody::within(&b"HEADbody, and more".as_slice().into(), 4..8);
+        let mut body = StreamBody { ahead: b"ahead".into(), ..within };
         let mut out = Vec::new();
         let mut lens = Vec::new();
         while !body.is_over() {

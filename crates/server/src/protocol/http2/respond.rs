@@ -78,6 +78,7 @@ pub(super) fn respond(
         }
     };
     service.counters.add(Counter::Requests, 1);
+    service.counters.add(Counter::Http2Requests, 1);
     let (body, exchange) = http2.finish(with_body, connection, site);
     StreamAnswer::Response(body, exchange)
 }

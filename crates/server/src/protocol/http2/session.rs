@@ -2,11 +2,12 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use drover_http1::Refusal;
-use drover_http2::{DataTurn, ErrorCode, ServerConnection, ServerEvent, StreamId};
+use drover_http2::{DataTurn, ErrorCode, FRAME_HEADER, ServerConnection, ServerEvent, StreamId};
 use drover_mech::net::{Answer, Body, Io};
 use drover_sys::process::monotonic_nanos;
 use drover_tls::server::{CertifiedHosts, ServerLayer};
@@ -80,6 +81,7 @@ pub(super) struct Http2Session<'c, 'w> {
 impl<'c, 'w> Http2Session<'c, 'w> {
     /// Begins; what is said first stands in the output then.
     pub(super) fn new(connection: &'c ServedConnection<'w>) -> Http2Session<'c, 'w> {
+        connection.service.counters.add(Counter::Http2Connections, 1);
         let limits = &connection.service.http2.limits;
         let http2 = connection.conn.io(|io| (0, ServerConnection::new(limits, io.output)));
         Http2Session {
@@ -105,7 +107,7 @@ impl<'c, 'w> Http2Session<'c, 'w> {
         let now = self.connection.conn.net().nanos();
         let (consumed, is_all_read) = self.receive(input, now, output);
         self.answer_found(now, output);
-        if !self.connection.conn.net().phase().takes_connections() {
+        if self.connection.is_worker_ending() {
             self.announce_end(output);
         }
         let body = if self.has_failed { Body::None } else { self.send(now, output) };
@@ -113,8 +115,11 @@ impl<'c, 'w> Http2Session<'c, 'w> {
         if matches!(body, Body::None) {
             self.http2.reset_uploads(output);
         }
-        let is_partial = is_all_read && (consumed < input.len() || self.http2.is_within_head());
-        self.partial_since = is_partial.then(|| self.partial_since.unwrap_or(now));
+        let is_within_head = self.http2.is_within_head();
+        let is_partial = is_all_read && (consumed < input.len() || is_within_head);
+        // The time of a frame begins anew behind another one, and that of a head does not, however many frames it has.
+        let since = self.partial_since.filter(|_| consumed == 0 || is_within_head);
+        self.partial_since = is_partial.then_some(since.unwrap_or(now));
         let has_more = output.len() >= GATHERED_MOST || !matches!(body, Body::None);
         let is_over = self.has_failed || self.http2.is_over() && self.waiting.is_empty();
         let next = match (is_over && !has_more, has_more || !is_all_read) {
@@ -146,12 +151,17 @@ impl<'c, 'w> Http2Session<'c, 'w> {
                 }
                 ServerEvent::PeerGoes => continue,
                 ServerEvent::Failed { .. } => {
-                    self.connection.service.counters.add(Counter::Errors, 1);
+                    let counters = &self.connection.service.counters;
+                    counters.add(Counter::Errors, 1);
+                    counters.add(Counter::Http2Failures, 1);
                     self.has_failed = true;
                     return (input.len(), true);
                 }
             };
             let connection = self.connection;
+            if let Some(since) = self.partial_since.take() {
+                connection.observe(|_, known| known.begun(connection.conn.net().instant(since)));
+            }
             let key = (stream.get(), self.hosts.as_ref());
             let is_last = connection.is_at_its_last_request();
             let answer = respond(connection, key, asked, None);
@@ -259,19 +269,20 @@ impl<'c, 'w> Http2Session<'c, 'w> {
             let len = sending.body.next_len(most);
             let ends = sending.body.ends_with(len);
             let before = output.len();
-            let mut ended = self.http2.push_data(stream, len, ends, output);
+            output.extend_from_slice(&[0; FRAME_HEADER]);
+            let piece = match sending.body.take(len, reads, output) {
+                Ok(piece) => piece,
+                Err(error) => {
+                    // The client must not take what it has for all of the file.
+                    output.truncate(before);
+                    self.break_off(stream, &error, output);
+                    continue;
+                }
+            };
+            let (header, ended) = self.http2.data_header(stream, len, ends);
+            output[before..before + FRAME_HEADER].copy_from_slice(&header);
             self.stalled_since = None;
             self.pace.has_sent(len);
-            let work = ended.as_mut().or_else(|| self.http2.stream(stream));
-            let Some(StreamWork::OpenResponse(sending)) = work else { break };
-            let Ok(piece) = sending.body.take(len, reads, output) else {
-                // The client must not take what it has for all of the file.
-                output.truncate(before);
-                let ended =
-                    ended.or_else(|| self.http2.reset(stream, ErrorCode::InternalError, output));
-                self.forget(stream, ended);
-                continue;
-            };
             if let Some(StreamWork::OpenResponse(sending)) = ended {
                 self.note_end(sending);
             }
@@ -284,6 +295,18 @@ impl<'c, 'w> Http2Session<'c, 'w> {
             self.stalled_since = Some(now);
         }
         Body::None
+    }
+
+    /// Resets a stream whose file could not be read.
+    #[cold]
+    fn break_off(&mut self, stream: StreamId, error: &io::Error, output: &mut Vec<u8>) {
+        let work = self.http2.reset(stream, ErrorCode::InternalError, output);
+        if let Some(StreamWork::OpenResponse(response)) = &work
+            && let Some(name) = response.body.file_name()
+        {
+            self.connection.complain_of(&name, error, "stream reset");
+        }
+        self.forget(stream, work);
     }
 
     /// Notes that a response's end is in the output.
@@ -334,6 +357,7 @@ impl<'c, 'w> Http2Session<'c, 'w> {
 
     /// A stream that will not get what it has asked for.
     fn forget(&mut self, stream: StreamId, work: Option<StreamWork>) {
+        self.connection.service.counters.add(Counter::Http2Resets, 1);
         match work {
             None => {}
             Some(StreamWork::Waiting) => {
@@ -371,13 +395,7 @@ impl<'c, 'w> Http2Session<'c, 'w> {
         }
         let is_idle = self.http2.is_idle() && self.waiting.is_empty();
         if is_idle && self.partial_since.is_none() {
-            self.http2.release();
-            connection.conn.set_deadline(connection.service.limits.time_outs.idle);
-            let filled = connection.conn.fill_idle().await;
-            if !matches!(filled, Ok(1..)) {
-                self.say_goodbye().await;
-            }
-            return Ok(filled? > 0);
+            return self.wait_idle().await;
         }
         let now = connection.conn.net().nanos();
         if self.http2.is_blocked_by_windows() {
@@ -406,6 +424,32 @@ impl<'c, 'w> Http2Session<'c, 'w> {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => self.is_late(error).await,
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits for a request, or until the client is to be told that the worker takes no more; `false`: the connection ends.
+    ///
+    /// # Errors
+    /// `TimedOut`; those of receiving.
+    async fn wait_idle(&mut self) -> io::Result<bool> {
+        let connection = self.connection;
+        self.http2.release();
+        connection.conn.set_deadline(connection.service.limits.time_outs.idle);
+        let mut fill = pin!(connection.conn.fill_idle());
+        let is_told = self.has_announced_end;
+        let filled = poll_fn(|context| match fill.as_mut().poll(context) {
+            Poll::Pending if !is_told && connection.is_worker_ending() => Poll::Ready(None),
+            polled => polled.map(Some),
+        });
+        let filled = filled.await;
+        if let None | Some(Ok(1..)) = filled {
+            return Ok(true);
+        }
+        // From here on nothing is under way: whoever is cut misses a goodbye.
+        connection.finished.set(true);
+        self.say_goodbye().await;
+        filled.transpose()?;
+        // What the client sends meanwhile, as acknowledgements, would reset a closed connection.
+        connection.linger().await.map(|()| false)
     }
 
     /// How long the client, or what is found out for it, may take from `now` on.
@@ -453,6 +497,8 @@ impl<'c, 'w> Http2Session<'c, 'w> {
             self.http2.end(io.output);
             (0, ())
         });
+        // Over TLS its end leaves together with that: a worker that stops has little time.
+        connection.conn.close_layer();
         // Whoever has gone already misses nothing.
         let _gone = self.connection.flush_soon().await;
     }
@@ -463,6 +509,7 @@ impl Drop for Http2Session<'_, '_> {
     fn drop(&mut self) {
         let connection = self.connection;
         let key = connection.conn.key();
+        connection.has_streams.set(!self.http2.is_idle() || !self.waiting.is_empty());
         for WaitingStream { stream, open, .. } in self.waiting.drain() {
             open.leave(RequestKey { connection: key, stream: stream.get() });
         }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use drover_http1::range::ByteRange;
 use drover_http1::response::push_text;
 use drover_http1::{FieldList, Status};
 use drover_http2::hpack::{push_field, push_plain_field, push_status};
@@ -11,8 +12,7 @@ use drover_mech::net::Body;
 use super::body::StreamBody;
 use crate::SERVER;
 use crate::clock::DateClock;
-use crate::exchange::{Content, Exchange, whole_left_to_backend};
-use crate::lookup::entry::FileEntry;
+use crate::exchange::{Content, Exchange, FilePart};
 
 /// Writes the head into `block`, which is empty, and returns the content; `with_body`: it is sent.
 pub(super) fn write(
@@ -26,7 +26,7 @@ pub(super) fn write(
             let packed = entry.packed_head().expect("what is prepared has its usual response");
             block.extend_from_slice(&packed.dated(clock));
             push_fields(block, &exchange.fields);
-            if with_body { whole(entry) } else { StreamBody::default() }
+            if with_body { content_of(&FilePart::whole(entry, 0)) } else { StreamBody::default() }
         }
         Content::Fixed(fixed) => {
             block.extend_from_slice(&fixed.packed_head().dated(clock));
@@ -38,13 +38,16 @@ pub(super) fn write(
     }
 }
 
-/// The bytes of an entry, in memory or in its file.
-fn whole(entry: &Rc<FileEntry>) -> StreamBody {
-    match entry.usual() {
+/// The bytes of a part, in memory or in its file, of which nothing is read before the client's windows have room for it: streams that
+/// wait hold no bytes.
+fn content_of(part: &FilePart) -> StreamBody {
+    match part.entry.usual() {
         Some(usual) if usual.has_body() => {
-            StreamBody::behind_head(&usual.bytes(), usual.head_len())
+            let behind_head = |at: u64| usual.head_len() as u64 + at;
+            let ByteRange { start, end } = part.part;
+            StreamBody::within(&usual.bytes(), behind_head(start)..behind_head(end))
         }
-        _ => StreamBody::new(Vec::new(), whole_left_to_backend(entry), None),
+        _ => StreamBody::new(Vec::new(), part.left_to_backend(), None),
     }
 }
 
@@ -70,13 +73,7 @@ fn write_anew(
         Content::ProcessWide(bytes) => {
             StreamBody::new(ahead, Body::ProcessWide(Arc::clone(bytes)), None)
         }
-        Content::File(part) => match part.append_to(&mut ahead) {
-            Ok(body) => StreamBody::new(ahead, body, None),
-            Err(_) => {
-                exchange.refuse_unreadable();
-                write_anew(exchange, with_body, clock, block)
-            }
-        },
+        Content::File(part) => content_of(part),
         Content::Parts(_) => {
             let Content::Parts(mut parts) = std::mem::take(&mut exchange.content) else {
                 return StreamBody::default();

@@ -40,6 +40,53 @@ pub(in crate::cli::serve) struct Http2Flags {
     #[arg(help_heading = LIMITS, hide_short_help = true)]
     #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size::parse)]
     http2_useless: usize,
+
+    /// How many requests beyond --http2-streams a connection of HTTP/2 may have refused in all
+    ///
+    /// A client may open some too many before it knows how many it may. One that goes on loses its connection.
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    http2_refused: u32,
+
+    /// How many requests are taken from one read of a connection of HTTP/2
+    ///
+    /// Requests that are answered at once never reach --http2-streams; this bounds the work that they make before it is another
+    /// connection's turn. A client that sends more at once loses its connection.
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    http2_per_read: u32,
+
+    /// How many CONTINUATION frames the head of a request may have
+    ///
+    /// A head without end is no request yet, so nothing else counts it (CVE-2024-27316).
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    http2_continuations: u32,
+
+    /// How many acknowledgements may wait for a client of HTTP/2 to take them
+    ///
+    /// Nothing more is received from it meanwhile. Otherwise what it does not take would fill the memory (CVE-2019-9512, -9515).
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    http2_waiting_acks: u32,
+
+    /// How many bytes of a request's body a client of HTTP/2 may send
+    ///
+    /// They are dropped, as no response depends on them; a client that waits to send more is told to stop.
+    #[arg(help_heading = LIMITS, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "65535", value_parser = body)]
+    http2_body: u32,
+}
+
+/// A size that a window can have (RFC 9113 section 6.9.1).
+fn body(text: &str) -> Result<u32, String> {
+    let size = size::parse(text)?;
+    u32::try_from(size)
+        .ok()
+        .filter(|size| *size < 1 << 31)
+        .ok_or_else(|| "a window of HTTP/2 is smaller than 2G; give less".to_owned())
 }
 
 /// The most streams that may be allowed: each costs memory while it is open.
@@ -66,7 +113,11 @@ impl Http2Flags {
             resets_per_second,
             useless_bytes: u32::try_from(self.http2_useless).unwrap_or(u32::MAX),
             head,
-            ..Http2Limits::default()
+            refused: self.http2_refused,
+            new_streams_per_read: self.http2_per_read,
+            continuations: self.http2_continuations,
+            waiting_acks: self.http2_waiting_acks,
+            body: self.http2_body,
         };
         Http2 {
             over_tls: self.http2 != Http2Where::Off,
