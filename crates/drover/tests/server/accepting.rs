@@ -4,7 +4,7 @@ use drover_mech::accept::{self, Strategy};
 use drover_mech::mechanisms::{self, Features, Mechanism};
 
 use crate::connections::letters;
-use crate::harness::{Client, Server, Site, request, wait_until};
+use crate::harness::{Arrived, Client, Server, Site, request, wait_until};
 use crate::limits::starved;
 
 /// Serves `site` with three workers and the flags, for every strategy and every mechanism that go
@@ -95,11 +95,12 @@ fn idle_clients_give_way_to_new_ones() {
             for _ in 0..60 {
                 let mut client = server.connect();
                 client.get("/").is(200);
-                client.stream().set_nonblocking(true).unwrap();
                 clients.push(client);
             }
-            let closed = |client: &&Client| matches!(client.stream().peek(&mut [0]), Ok(0));
-            wait_until("12 connections stay", || clients.iter().filter(closed).count() >= 60 - 12);
+            wait_until("12 connections stay", || {
+                let ends = clients.iter_mut().map(|client| client.arrived() == Arrived::End);
+                ends.filter(|has_ended| *has_ended).count() >= 60 - 12
+            });
         });
     }
 }

@@ -101,16 +101,19 @@ impl Surroundings {
     fn connect(&self, address: SocketAddr, name: &str) -> Option<Client> {
         let tcp = std::net::TcpStream::connect(address).unwrap();
         tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut client = Client::over_tls(Wire::over_tls(tcp, &self.client(), name));
+        let mut client = Client::over_http1(Wire::over_tls(tcp, &self.client(), name));
         client.await_handshake().is_ok().then_some(client)
     }
 
     /// Waits until the server shows a certificate of the CA for `name`.
     fn until_certified(&self, served: &Certified, name: &str) -> CertificateDer<'static> {
+        // Another connection may meet a worker that is about to give way.
+        let mut client = None;
         wait_until(&format!("a certificate for {name} in {}", served.log()), || {
-            self.connect(served.server.address(), name).is_some()
+            client = self.connect(served.server.address(), name);
+            client.is_some()
         });
-        let mut client = self.connect(served.server.address(), name).unwrap();
+        let mut client = client.unwrap();
         client.get("/a").is(200);
         client.wire().tls().unwrap().peer_certificates().unwrap()[0].clone().into_owned()
     }
@@ -245,7 +248,7 @@ fn a_self_signed_certificate_is_shown_first_and_after_failures() {
     roots.add(CertificateDer::from_pem_file(own).unwrap()).unwrap();
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let tcp = std::net::TcpStream::connect(served.server.address()).unwrap();
-    Client::over_tls(Wire::over_tls(tcp, &Arc::new(config), NAME)).get("/a").is(200);
+    Client::over_http1(Wire::over_tls(tcp, &Arc::new(config), NAME)).get("/a").is(200);
 }
 
 #[test]

@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use drover_mech::accept;
 
 use crate::harness::{Client, Server, Site, drover, on_every_mechanism, usable_mechanisms};
+use crate::tls::wire::note;
 use crate::unix_sockets::is_served;
 
 /// `drover serve` with `sockets` as its descriptors from 3 on. A shell puts them there: the numbers of this process are
 /// other ones.
-fn activated(sockets: &[&(impl AsFd + AsRawFd)], arguments: &[&str]) -> Option<Command> {
+pub(crate) fn activated(sockets: &[&(impl AsFd + AsRawFd)], arguments: &[&str]) -> Option<Command> {
     // All are moved out of the way first: one of them may have the place of another.
     let aside = |at: usize| at + 200;
     let numbers = || sockets.iter().map(|it| it.as_raw_fd()).zip(3..);
@@ -24,6 +25,9 @@ fn activated(sockets: &[&(impl AsFd + AsRawFd)], arguments: &[&str]) -> Option<C
         moves.join(" "),
         sockets.len()
     );
+    // Clients may come before the server says what it speaks there.
+    let bound = sockets.iter().map(|it| drover_sys::socket::bound_address(it.as_fd()).unwrap());
+    bound.filter_map(|it| it.ip()).for_each(|address| note(address, false));
     let mut command = Command::new("bash");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_drover"), "serve"]).args(arguments);
     command.stderr(Stdio::null());

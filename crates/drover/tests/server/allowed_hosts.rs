@@ -4,6 +4,7 @@ use std::process::Stdio;
 
 use crate::harness::{Server, Site, drover, on_every_mechanism, usable_backends, wait_until};
 use crate::hosts::request_to;
+use crate::http2::wire as http2;
 use crate::reloading::Configured;
 
 const ALLOWED: [&str; 9] = [
@@ -66,6 +67,9 @@ fn only_allowed_hosts_are_served(server: &Server, label: &str) {
     for method in ["POST", "OPTIONS", "BREW"] {
         client.send(request_to("rebind.test", "/small", "").replacen("GET", method, 1));
         client.response().is(421);
+    }
+    if http2::leaves_out("a path is no URL, and there is one version") {
+        return;
     }
     // An absolute target wins (RFC 9112 section 3.2.2).
     client.send(request_to("rebind.test", "http://example.org/small", ""));

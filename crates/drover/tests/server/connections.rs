@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::harness::{Client, Server, Site, request, signal};
+use crate::http2::wire as http2;
 
 /// A site with one small file per letter, and a large one.
 pub(crate) fn letters() -> Site {
@@ -40,9 +41,9 @@ pub(crate) fn requests_in_one_packet_are_answered_in_order(server: &Server) {
     let targets = ["/a", "/b", "/none", "/large", "/c"].repeat(40);
     let all: String = targets.iter().map(|target| request("GET", target, &[])).collect();
     // Written from another thread: the responses are longer than what sockets hold.
-    let mut writer = client.stream().try_clone().unwrap();
+    let (all, mut writer) = (client.on_the_wire(all), client.stream().try_clone().unwrap());
     std::thread::scope(|scope| {
-        scope.spawn(move || std::io::Write::write_all(&mut writer, all.as_bytes()).unwrap());
+        scope.spawn(move || std::io::Write::write_all(&mut writer, &all).unwrap());
         for target in &targets {
             let response = client.response();
             match *target {
@@ -79,7 +80,8 @@ pub(crate) fn requests_that_repeat_in_one_packet_get_their_own_answers(server: &
         }
         client.response_head().is(304);
     }
-    assert_eq!(client.response().is(200).field("Connection"), Some("close"));
+    let last = client.response().is(200);
+    assert!(http2::is_wanted() || last.field("Connection") == Some("close"));
     client.expect_end();
 }
 

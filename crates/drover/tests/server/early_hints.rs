@@ -1,6 +1,7 @@
 //! 103 Early Hints: what a page needs, told while the page is opened.
 
 use crate::harness::{Client, Response, Server, Site, drover, on_every_mechanism, request};
+use crate::http2::wire as http2;
 
 const LINKS: [&str; 2] = ["</style.css>; rel=preload; as=style", "</app.js>; rel=modulepreload"];
 const NAVIGATES: &str = "Sec-Fetch-Mode: navigate";
@@ -10,7 +11,7 @@ fn links(client: &mut Client, status: u16) -> Vec<String> {
     let response = client.response_head().is(status);
     let links = links_of(&response);
     if status == 103 {
-        assert_eq!(response.lines[0], "HTTP/1.1 103 Early Hints");
+        assert!(response.lines[0].starts_with("HTTP/1.1 103 "), "{}", response.lines[0]);
         assert_eq!(links.len(), response.lines.len() - 1, "{:?}", response.lines);
     }
     links
@@ -76,6 +77,9 @@ fn only_browsers_that_load_a_page_get_links_ahead() {
         request("HEAD", "/ostype", &[NAVIGATES]),
         format!("GET /ostype HTTP/1.0\r\n{NAVIGATES}\r\n\r\n"),
     ] {
+        if text.contains("HTTP/1.0") && http2::leaves_out("there is one version") {
+            continue;
+        }
         let mut client = server.connect();
         client.send(text);
         assert_eq!(links(&mut client, 200), LINKS);

@@ -2,8 +2,8 @@
 //! every byte.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, mpsc};
@@ -14,8 +14,9 @@ use drover_mech::mechanisms::{self, Mechanism};
 use drover_sys::tcp_table;
 use tempfile::TempDir;
 
-use crate::http2::wire::{self as http2, ClientWire};
-use crate::tls::wire::{self as tls, Wire};
+pub(crate) use crate::client::{Arrived, Client, Response, request};
+use crate::http2::wire as http2;
+use crate::tls::wire as tls;
 
 /// How long a test waits before it says that something hangs. Nothing is ordered by it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -85,7 +86,7 @@ impl Server {
         if !says(&command, "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        if tls::is_wanted() && !says(&command, "--tls-cert") {
+        if tls::is_wanted() && !says(&command, "--tls-cert") && !says(&command, "--tls") {
             command.args(tls::flags());
         }
         if http2::is_wanted() && !says(&command, "--http2") {
@@ -108,10 +109,7 @@ impl Server {
         while addresses.len() < n_addresses {
             let mut line = String::new();
             stdout.read_line(&mut line).unwrap();
-            let url = line.strip_prefix("listening on ").unwrap_or_default();
-            let is_tls = url.starts_with("https://");
-            let Some((_, address)) = url.split_once("://").filter(|_| url.starts_with("http"))
-            else {
+            let Some(address) = noted_address(&line) else {
                 // stderr ends when the process does. Where there is no line, it is about to.
                 if !line.is_empty() {
                     let _ = child.kill();
@@ -121,8 +119,11 @@ impl Server {
                 let _ = child.wait();
                 return Err(format!("first line: {line:?}, and on stderr {log:?}"));
             };
-            addresses.push(socket_address(address.trim()));
-            tls::note(addresses[addresses.len() - 1], is_tls);
+            addresses.push(address);
+        }
+        let arguments: Vec<_> = command.get_args().collect();
+        if arguments.windows(2).any(|pair| pair == ["--http2", "on"]) {
+            addresses.iter().for_each(|address| tls::note_http2(*address));
         }
         Ok(Server { child, addresses, stdout })
     }
@@ -146,7 +147,11 @@ impl Server {
     pub(crate) fn admin_address(&mut self) -> SocketAddr {
         let line = self.line_of_stdout();
         let address = line.strip_prefix("status at http://").and_then(|it| it.split('/').next());
-        socket_address(address.unwrap_or_else(|| panic!("the line of --admin: {line:?}")))
+        let address =
+            socket_address(address.unwrap_or_else(|| panic!("the line of --admin: {line:?}")));
+        // A server that has ended may have spoken TLS there.
+        tls::note(address, false);
+        address
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -155,6 +160,11 @@ impl Server {
 
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The first address as the beginning of a URL.
+    pub(crate) fn url(&self) -> String {
+        tls::url(self.address())
     }
 
     pub(crate) fn connect(&self) -> Client {
@@ -224,7 +234,7 @@ impl Server {
     ) -> Vec<Client> {
         let ask = |number| {
             let mut client = self.connect();
-            client.send(request("GET", &target(number), &[]));
+            client.send_ahead(request("GET", &target(number), &[]));
             client
         };
         self.while_stopped(|| (0..count).map(ask).collect())
@@ -285,6 +295,14 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The address in the line with which a server says that it listens there, and notes what it speaks there.
+pub(crate) fn noted_address(line: &str) -> Option<SocketAddr> {
+    let (scheme, address) = line.trim().strip_prefix("listening on ")?.split_once("://")?;
+    let address = socket_address(address);
+    tls::note(address, scheme == "https");
+    Some(address)
 }
 
 /// The address of a URL. A zone there is the loopback interface's, which is number 1; std reads numbers alone.
@@ -413,243 +431,6 @@ pub(crate) fn drover() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_drover"));
     command.stderr(Stdio::null());
     command
-}
-
-/// A client that writes and reads what it is told to.
-pub(crate) struct Client {
-    /// Whom it is connected to.
-    pub(crate) address: SocketAddr,
-    stream: BufReader<ClientWire>,
-}
-
-impl Client {
-    pub(crate) fn connect(address: SocketAddr) -> Client {
-        Client::of(TcpStream::connect(address).unwrap())
-    }
-
-    /// A client with a connection of its own.
-    pub(crate) fn of(stream: TcpStream) -> Client {
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        let address = stream.peer_addr().unwrap();
-        let wire = Wire::to(address, stream);
-        let wire = match http2::is_wanted() && tls::is_server(address) {
-            true => ClientWire::over_http2(wire),
-            false => ClientWire::over_http1(wire),
-        };
-        Client { address, stream: BufReader::new(wire) }
-    }
-
-    /// A client that speaks HTTP/2 without having asked.
-    pub(crate) fn over_http2(stream: TcpStream) -> Client {
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let address = stream.peer_addr().unwrap();
-        Client::over(ClientWire::over_http2(Wire::to(address, stream)))
-    }
-
-    /// A client with this connection.
-    pub(crate) fn over(wire: ClientWire) -> Client {
-        Client { address: wire.wire.tcp().peer_addr().unwrap(), stream: BufReader::new(wire) }
-    }
-
-    /// A client that speaks HTTP/1.1 over this connection, or what it likes.
-    pub(crate) fn over_http1(wire: Wire) -> Client {
-        Client::over(ClientWire::over_http1(wire))
-    }
-
-    /// A client with this connection over TLS.
-    pub(crate) fn over_tls(wire: Wire) -> Client {
-        Client::over_http1(wire)
-    }
-
-    pub(crate) fn wire(&self) -> &Wire {
-        &self.stream.get_ref().wire
-    }
-
-    pub(crate) fn stream(&self) -> &TcpStream {
-        self.stream.get_ref().wire.tcp()
-    }
-
-    /// Sends the beginning of a handshake, and waits for nothing.
-    pub(crate) fn say_hello(&mut self) {
-        self.stream.get_mut().wire.say_hello();
-    }
-
-    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
-        self.stream.get_mut().write_all(bytes.as_ref())
-    }
-
-    /// Makes the handshake, on a connection over TLS.
-    pub(crate) fn await_handshake(&mut self) -> std::io::Result<()> {
-        self.stream.get_mut().wire.await_handshake()
-    }
-
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.get_mut().write_all(bytes.as_ref()).unwrap();
-    }
-
-    #[track_caller]
-    pub(crate) fn get(&mut self, target: &str) -> Response {
-        self.ask(target, &[])
-    }
-
-    #[track_caller]
-    pub(crate) fn ask(&mut self, target: &str, fields: &[&str]) -> Response {
-        self.send(request("GET", target, fields));
-        self.response()
-    }
-
-    #[track_caller]
-    pub(crate) fn head(&mut self, target: &str, fields: &[&str]) -> Response {
-        self.send(request("HEAD", target, fields));
-        self.response_head()
-    }
-
-    /// Reads one response with its body.
-    #[track_caller]
-    pub(crate) fn response(&mut self) -> Response {
-        self.response_unless_cut().unwrap()
-    }
-
-    /// The same where the connection may be cut in the body.
-    #[track_caller]
-    pub(crate) fn response_unless_cut(&mut self) -> std::io::Result<Response> {
-        let mut response = self.response_head();
-        let bodiless = matches!(response.status, 304);
-        let len = if bodiless { 0 } else { response.length() };
-        response.body = vec![0; len as usize];
-        self.stream.read_exact(&mut response.body)?;
-        Ok(response)
-    }
-
-    /// Reads the head of a response and leaves its body.
-    #[track_caller]
-    pub(crate) fn response_head(&mut self) -> Response {
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            self.stream.read_line(&mut line).unwrap();
-            assert!(line.ends_with("\r\n"), "the head ends early: {lines:?} {line:?}");
-            line.truncate(line.len() - 2);
-            if line.is_empty() {
-                break;
-            }
-            lines.push(line);
-        }
-        let status = lines[0].split(' ').nth(1).unwrap().parse().unwrap();
-        Response { status, lines, body: Vec::new() }
-    }
-
-    /// Reads `count` bytes of a body.
-    #[track_caller]
-    pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
-        let mut bytes = vec![0; count];
-        self.stream.read_exact(&mut bytes).unwrap();
-        bytes
-    }
-
-    /// Reads a line of a body, with its end.
-    #[track_caller]
-    pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        line
-    }
-
-    /// Waits for bytes that are not read yet, and says how many there are; none at the end of the
-    /// stream.
-    pub(crate) fn await_bytes(&mut self) -> std::io::Result<usize> {
-        drover_testing::uninterrupted(|| self.stream.fill_buf().map(<[u8]>::len))
-    }
-
-    /// Reads to the end of the stream, and says how many bytes came and whether the end was a
-    /// proper one.
-    pub(crate) fn drain(&mut self) -> (u64, std::io::Result<()>) {
-        let mut total = 0;
-        loop {
-            match self.await_bytes() {
-                Ok(0) => return (total, Ok(())),
-                Ok(count) => {
-                    self.stream.consume(count);
-                    total += count as u64;
-                }
-                Err(error) => return (total, Err(error)),
-            }
-        }
-    }
-
-    pub(crate) fn end_sending(&mut self) {
-        self.stream.get_mut().wire.end_sending();
-    }
-
-    /// Asserts that the server closes, in good order and without another byte.
-    #[track_caller]
-    pub(crate) fn expect_end(&mut self) {
-        let (bytes, end) = self.drain();
-        assert!(end.is_ok() && bytes == 0, "{bytes} bytes, then {end:?}");
-    }
-
-    /// Asks until the server says that it closes the connection, and asserts that it does.
-    #[track_caller]
-    pub(crate) fn get_until_it_closes(&mut self, target: &str) {
-        let closes = |response: Response| response.is(200).field("Connection") == Some("close");
-        wait_until("the server closes the connection", || closes(self.get(target)));
-        self.expect_end();
-    }
-}
-
-/// A request with a `Host` and the given fields.
-pub(crate) fn request(method: &str, target: &str, fields: &[&str]) -> String {
-    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n");
-    for field in fields {
-        text.push_str(field);
-        text.push_str("\r\n");
-    }
-    text + "\r\n"
-}
-
-/// A response, its head line by line.
-#[derive(Debug)]
-pub(crate) struct Response {
-    pub(crate) status: u16,
-    pub(crate) lines: Vec<String>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Response {
-    /// The value of a field that comes at most once.
-    #[track_caller]
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let mut values = self.lines[1..].iter().filter_map(|line| {
-            let (field, value) = line.split_once(": ")?;
-            field.eq_ignore_ascii_case(name).then_some(value)
-        });
-        let value = values.next();
-        assert!(values.next().is_none(), "{name} comes twice: {:?}", self.lines);
-        value
-    }
-
-    #[track_caller]
-    pub(crate) fn length(&self) -> u64 {
-        self.field("Content-Length").expect("a Content-Length").parse().unwrap()
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
-    }
-
-    /// Whether the body has these bytes somewhere.
-    pub(crate) fn text_contains(&self, bytes: &[u8]) -> bool {
-        self.body.windows(bytes.len()).any(|it| it == bytes)
-    }
-
-    #[track_caller]
-    pub(crate) fn is(self, status: u16) -> Response {
-        assert_eq!(self.status, status, "{:?} {:?}", self.lines, self.body.escape_ascii());
-        self
-    }
 }
 
 /// Runs `case` on every mechanism that this kernel offers, on some of them at the same time, and prints why the others are

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use crate::harness::{
     Client, Response, Server, Site, drover, on_every_mechanism, usable_backends, wait_until,
 };
+use crate::http2::wire as http2;
 use crate::reloading::Configured;
 
 /// The directories, and hosts that lead to each; the first is the root.
@@ -100,6 +101,9 @@ fn the_host_is_of_the_request_and_not_of_the_connection(server: &Server, label: 
     client.send(order.iter().map(|(_, host)| request_to(host, "/small", "")).collect::<String>());
     for (directory, host) in order {
         assert_eq!(client.response().is(200).body, content(directory, 100), "{label}: {host}");
+    }
+    if http2::leaves_out("a path is no URL, and there is one version") {
+        return;
     }
     // An absolute target wins (RFC 9112 section 3.2.2).
     let target = |host: &str| format!("http://{host}/small");
@@ -326,6 +330,9 @@ fn without_a_root_hosts_without_a_site_are_refused() {
         assert!(response.text().starts_with("421 Misdirected Request"), "{}", response.text());
     }
     assert_eq!(ask(&mut client, "a.test", "/small").is(200).body, content("a", 100));
+    if http2::leaves_out("there is one version") {
+        return;
+    }
     client.send("GET /small HTTP/1.0\r\n\r\n");
     client.response().is(421);
     client.expect_end();

@@ -14,6 +14,8 @@ use crate::harness::{
     Client, Response, Server, Site, drover, figure, many_connections, on_every_mechanism, once,
     request, wait_until,
 };
+use crate::http2::wire as http2;
+use crate::tls::wire::is_spoken;
 
 const JSON: &str = "Accept: application/json";
 const MIB: u64 = 1 << 20;
@@ -111,6 +113,7 @@ fn clients_who_ask_at_once_share_one_list_on_every_mechanism() {
         let before = server.private_memory();
         let grown = || server.private_memory().saturating_sub(before);
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| slow_client(&server)).collect();
+        clients.iter_mut().for_each(|client| client.await_handshake().unwrap());
         // Half of them want JSON. Nobody takes more than the head.
         let fields = |number: usize| if number.is_multiple_of(2) { &[][..] } else { &[JSON][..] };
         server.while_stopped(|| {
@@ -120,8 +123,16 @@ fn clients_who_ask_at_once_share_one_list_on_every_mechanism() {
         });
         let heads: Vec<Response> =
             clients.iter_mut().map(|it| it.response_head().is(200)).collect();
-        // A copy for each would be 250 MB.
-        assert!(grown() < 32 * MIB, "{}: {} bytes more", mechanism.name, grown());
+        // A copy for each would be 250 MB. Over TLS and HTTP/2 each holds one piece of 64 KiB, which is sealed or has frames, and what
+        // belongs to the connection.
+        let holds = is_spoken(server.address()) || http2::is_wanted();
+        let each = if holds { 80 << 10 } else { 0 };
+        assert!(
+            grown() < 32 * MIB + each * CLIENTS as u64,
+            "{}: {} bytes more",
+            mechanism.name,
+            grown()
+        );
         // The clients who take nothing hold up nobody.
         assert_eq!(server.get("/small").is(200).text(), "small");
         is_whole(&server.get("/0/").is(200), MANY);
@@ -137,7 +148,9 @@ fn clients_who_ask_at_once_share_one_list_on_every_mechanism() {
         for (number, body) in bodies.iter().enumerate() {
             assert!(*body == bodies[number % 2], "{}: client {number}", mechanism.name);
         }
-        wait_until("the memory goes back", || grown() < 8 * MIB);
+        // The sessions of those who stay remain.
+        let each = if holds { 16 << 10 } else { 0 };
+        wait_until("the memory goes back", || grown() < 8 * MIB + each * CLIENTS as u64 / 2);
         // If the machine pauses, some come when a list is too old.
         let listed = listed(server);
         assert!(listed < CLIENTS as u64 / 4, "{}: {listed} times", mechanism.name);

@@ -11,6 +11,7 @@ mod admin;
 mod allowed_hosts;
 mod authentication;
 mod cache;
+mod client;
 mod conditions;
 mod config;
 mod connections;

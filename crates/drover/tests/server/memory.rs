@@ -112,7 +112,8 @@ fn the_limit_of_the_cgroup_is_explained_and_its_excess_told() {
     };
     let site = Site::new();
     let told = |flags: &[&str]| {
-        let flags = [&[site.path().to_str().unwrap(), "--workers", "2"], flags].concat();
+        let own = [site.path().to_str().unwrap(), "--workers", "2", "--listen", "127.0.0.1:0"];
+        let flags = [&own[..], flags].concat();
         let output = group.serve(&flags).output().unwrap();
         let told = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{told}");

@@ -1,6 +1,7 @@
 //! Methods, versions, request bodies, and requests that are refused.
 
 use crate::harness::{Server, Site, request};
+use crate::http2::wire as http2;
 
 fn server() -> (Site, Server) {
     let site = Site::new();
@@ -30,6 +31,9 @@ fn other_methods_are_not_allowed_and_the_connection_lives_on() {
     let (_site, server) = server();
     let mut client = server.connect();
     for method in ["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"] {
+        if method == "CONNECT" && http2::leaves_out("CONNECT has no path") {
+            continue;
+        }
         client.send(request(method, "/a", &[]));
         let response = client.response().is(405);
         assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"), "{method}");
@@ -42,6 +46,9 @@ fn options_tells_the_methods_of_the_server_and_of_every_path() {
     let (_site, server) = server();
     let mut client = server.connect();
     for target in ["*", "/a", "/nothing", "/../x", "http://test/a"] {
+        if target.starts_with('h') && http2::leaves_out("a path is no URL") {
+            continue;
+        }
         client.send(request("OPTIONS", target, &["Content-Length: 2"]) + "ab");
         let response = client.response_head().is(204);
         assert_eq!(response.field("Allow"), Some("GET, HEAD, OPTIONS"), "{target}");
@@ -58,10 +65,15 @@ fn what_a_client_expects_beside_100_continue_is_a_417() {
         let mut client = server.connect();
         client.send(request("GET", "/a", &[&format!("Expect: {expected}")]));
         client.response().is(417);
-        client.expect_end();
+        if !http2::is_wanted() {
+            client.expect_end();
+        }
     }
     server.ask("/a", &["Expect: 100-Continue"]).is(200);
     server.ask("/a", &["Expect:"]).is(200);
+    if http2::leaves_out("there is one version") {
+        return;
+    }
     let mut old = server.connect();
     old.send("GET /a HTTP/1.0\r\nExpect: x\r\n\r\n");
     old.response().is(200);
@@ -82,6 +94,9 @@ fn methods_that_nobody_knows_are_not_implemented_and_the_connection_lives_on() {
 
 #[test]
 fn http_1_0_closes_unless_it_asks_for_more() {
+    if http2::leaves_out("there is one version") {
+        return;
+    }
     let (_site, server) = server();
     let mut client = server.connect();
     client.send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
@@ -94,6 +109,9 @@ fn http_1_0_closes_unless_it_asks_for_more() {
 
 #[test]
 fn http_1_1_persists_until_it_asks_to_close() {
+    if http2::leaves_out("no response says that the connection ends") {
+        return;
+    }
     let (_site, server) = server();
     let mut client = server.connect();
     client.get("/a").is(200);
@@ -104,6 +122,9 @@ fn http_1_1_persists_until_it_asks_to_close() {
 
 #[test]
 fn a_url_as_target_is_taken_for_its_path() {
+    if http2::leaves_out("a path is no URL") {
+        return;
+    }
     let (_site, server) = server();
     assert_eq!(server.get("http://elsewhere.example/a?b").is(200).text(), "hello");
 }
@@ -136,6 +157,9 @@ fn a_body_that_comes_later_is_passed_over_too() {
 
 #[test]
 fn a_body_too_long_to_pass_over_is_answered_before_the_close() {
+    if http2::leaves_out("the client is told to stop by a reset of the stream") {
+        return;
+    }
     let (_site, server) = server();
     let body = vec![b'x'; 4 << 20];
     for fields in [
@@ -155,6 +179,9 @@ fn a_body_too_long_to_pass_over_is_answered_before_the_close() {
 
 #[test]
 fn what_is_not_http_is_answered_and_closed() {
+    if http2::leaves_out("what is malformed is reset") {
+        return;
+    }
     let (_site, server) = server();
     for (text, status) in [
         ("nonsense\r\n\r\n", 400),
@@ -181,6 +208,9 @@ fn what_is_not_http_is_answered_and_closed() {
 
 #[test]
 fn a_head_too_long_is_a_431_that_reaches_a_client_still_sending() {
+    if http2::leaves_out("a head in many frames is refused by GOAWAY") {
+        return;
+    }
     let (_site, server) = server();
     let mut client = server.connect();
     client.send(request("GET", "/a", &[&format!("X: {}", "x".repeat(1 << 20))]));

@@ -3,8 +3,8 @@
 //! The limit of a running process is set to what it has, so that from then on no heap can grow, and lifted again.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::admin::metrics;
 use crate::harness::{
-    PATIENCE, Server, Site, many_connections, request, signal, usable_mechanisms, wait_until,
+    Client, Server, Site, many_connections, request, signal, usable_mechanisms, wait_until,
 };
 
 const CLIENTS: usize = 300;
@@ -97,12 +97,10 @@ impl Watched {
     }
 
     /// A client that has sent `bytes`, or as many as the server has let it.
-    fn send(&self, bytes: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.server.address()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        let _ = stream.write_all(bytes.as_bytes());
-        stream
+    fn send(&self, bytes: &str) -> Client {
+        let mut client = self.server.connect();
+        let _ = client.try_send(bytes);
+        client
     }
 
     /// Clients that want memory for large heads, of which they have sent a half, for many responses at once, and for lists.
@@ -130,27 +128,35 @@ impl Watched {
 }
 
 struct Clients {
-    halves: Vec<TcpStream>,
+    halves: Vec<Client>,
     rest: String,
-    pipelines: Vec<TcpStream>,
-    lists: Vec<TcpStream>,
+    pipelines: Vec<Client>,
+    lists: Vec<Client>,
 }
 
 /// All that comes until the connection is closed, in good order or not.
 #[track_caller]
-fn received(mut stream: &TcpStream) -> Vec<u8> {
+fn received(client: &mut Client) -> Vec<u8> {
     let mut received = Vec::new();
-    if let Err(error) = stream.read_to_end(&mut received) {
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    loop {
+        match client.take_bytes() {
+            Ok(bytes) if bytes.is_empty() => return received,
+            Ok(bytes) => received.extend(bytes),
+            // Over TLS an end without close_notify is an error.
+            Err(error) => {
+                let kinds = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
+                assert!(kinds.contains(&error.kind()), "{error}");
+                return received;
+            }
+        }
     }
-    received
 }
 
 /// How many whole responses come until the connection is closed. Each has the file; the last may be cut, or say that there is
 /// no memory.
 #[track_caller]
-fn right_responses(stream: &TcpStream) -> usize {
-    let received = received(stream);
+fn right_responses(client: &mut Client) -> usize {
+    let received = received(client);
     let (mut rest, mut whole) = (&received[..], 0);
     while let Some(end) = rest.windows(4).position(|it| it == b"\r\n\r\n") {
         if rest.starts_with(b"HTTP/1.1 503 ") {
@@ -172,8 +178,8 @@ fn right_responses(stream: &TcpStream) -> usize {
 
 /// Whether a whole list comes before the connection is closed. It is a list of all names, or says that there is no memory.
 #[track_caller]
-fn is_right_list(stream: &TcpStream) -> bool {
-    let received = received(stream);
+fn is_right_list(client: &mut Client) -> bool {
+    let received = received(client);
     let text = String::from_utf8(received).unwrap();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     if head.starts_with("HTTP/1.1 503 ") {
@@ -220,14 +226,14 @@ fn clients_end_and_the_worker_goes_on(site: &Site, mechanism: &Mechanism, limit:
     limit.tighten(worker);
     let mut clients = watched.send_all();
     watched.until_memory_runs_out(worker);
-    for stream in &mut clients.halves {
+    for client in &mut clients.halves {
         // It may be closed by now.
-        let _ = stream.write_all(clients.rest.as_bytes());
+        let _ = client.try_send(&clients.rest);
     }
     limit.lift(worker);
-    let heads: usize = clients.halves.iter().map(right_responses).sum();
-    let responses: usize = clients.pipelines.iter().map(right_responses).sum();
-    let lists = clients.lists.iter().filter(|stream| is_right_list(stream)).count();
+    let heads: usize = clients.halves.iter_mut().map(right_responses).sum();
+    let responses: usize = clients.pipelines.iter_mut().map(right_responses).sum();
+    let lists = clients.lists.iter_mut().map(is_right_list).filter(|is_right| *is_right).count();
     println!(
         "{}: {heads} of {CLIENTS} heads, {responses} of {} requests and {lists} of {} lists were answered",
         mechanism.name,
@@ -238,9 +244,13 @@ fn clients_end_and_the_worker_goes_on(site: &Site, mechanism: &Mechanism, limit:
 
     // As before.
     for number in 0..CLIENTS / 30 {
-        let asked = [large_head(), pipeline(number)].map(|bytes| watched.send(&bytes));
-        assert_eq!(asked.each_ref().map(right_responses), [1, REQUESTS]);
-        assert!(is_right_list(&watched.send(&request("GET", "/many/", &["Connection: close"]))));
+        let mut asked = [large_head(), pipeline(number)].map(|bytes| watched.send(&bytes));
+        assert_eq!(asked.each_mut().map(right_responses), [1, REQUESTS]);
+        assert!(is_right_list(&mut watched.send(&request(
+            "GET",
+            "/many/",
+            &["Connection: close"]
+        ))));
     }
     assert_eq!(server.children(), [worker], "{}", watched.logged());
     wait_until("descriptors are free again", || server.files_open() <= before + 2);
@@ -273,7 +283,7 @@ fn a_server_without_memory_stops_when_it_is_told_to() {
         let worker = watched.server.worker_process();
         LIMITS.iter().for_each(|limit| limit.tighten(worker));
         LIMITS.iter().for_each(|limit| limit.tighten(watched.server.process()));
-        let clients = watched.send_all();
+        let mut clients = watched.send_all();
         watched.until_memory_runs_out(worker);
         watched.server.terminate();
         let Watched { mut server, log, .. } = watched;
@@ -282,8 +292,8 @@ fn a_server_without_memory_stops_when_it_is_told_to() {
         // Connections that the end of the grace cuts are told.
         assert!(status.code().is_some_and(|code| code <= 1), "{status}: {log}");
         assert!(!log.contains("did not stop") && !log.contains("has ended"), "{log}");
-        for stream in &clients.pipelines {
-            right_responses(stream);
+        for client in &mut clients.pipelines {
+            right_responses(client);
         }
     });
 }

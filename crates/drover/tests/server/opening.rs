@@ -14,6 +14,7 @@ use crate::disk::Disk;
 use crate::harness::{
     PATIENCE, Server, Site, drover, figure, on_every_mechanism, request, usable_mechanisms,
 };
+use crate::http2::wire as http2;
 
 /// A directory whose names the kernel never has at hand: it asks procfs each time.
 const NEVER_AT_HAND: &str = "/proc/sys/kernel";
@@ -116,7 +117,9 @@ fn an_opening_that_hangs_holds_up_neither_other_names_nor_the_end() {
         [one, other].into_iter().for_each(|client| drop(client.response().is(503)));
         // A response to HEAD has no body, also when the file could not be opened in time.
         head.response_head().is(503);
-        head.expect_end();
+        if !http2::is_wanted() {
+            head.expect_end();
+        }
         server.terminate();
         let mut log = server.stderr().lines().map(Result::unwrap);
         let stopped = log.find(|line| line.contains("stopped:")).unwrap();
@@ -263,6 +266,9 @@ fn the_access_time_stays_if_it_is_asked_for_and_possible() {
 
 #[test]
 fn the_next_step_is_advised_by_every_backend_that_reads_through_the_page_cache() {
+    if http2::leaves_out("a file is read by pieces, which the kernel reads ahead of") {
+        return;
+    }
     let site = Site::new();
     let content: Vec<u8> = (0..1_000_000).map(|at| (at * 7 % 251) as u8).collect();
     site.file("large", &content);

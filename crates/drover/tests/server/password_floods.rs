@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use crate::authentication::{ANN, SLOW, Users, WAITING_MOST, ann, as_user, site};
 use crate::harness::{
-    Client, PATIENCE, Server, drover, on_every_mechanism, pause, request, usable_mechanisms,
+    Arrived, Client, PATIENCE, Server, drover, on_every_mechanism, pause, request,
+    usable_mechanisms,
 };
 
 /// Of "open sesame": takes long enough to verify that a flood is still there when the next one asks.
@@ -41,7 +42,10 @@ fn another_client_has_its_turn(
         let (header, mut fields) = named_by(client);
         fields.push(user.to_owned());
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        (server.connect(), header + &request("GET", "/", &fields))
+        let mut client = server.connect();
+        client.send_header(header);
+        client.await_handshake().unwrap();
+        (client, request("GET", "/", &fields))
     };
     let wrong = |number| as_user(&format!("user {}", number % 7), &format!("wrong {number}"));
     let flood = (0..FLOOD).map(|number| connect(&flood(number), &wrong(number)));
@@ -89,10 +93,9 @@ fn fill_queue(server: &Server) -> Vec<Client> {
         client.send(request("GET", "/", &[&as_user("slow", &number.to_string())]));
         client
     };
-    let clients: Vec<Client> = (0..=WAITING_MOST).map(fill).collect();
-    clients.iter().for_each(|client| client.stream().set_nonblocking(true).unwrap());
+    let mut clients: Vec<Client> = (0..=WAITING_MOST).map(fill).collect();
     let since = Instant::now();
-    while !clients.iter().any(|client| client.stream().peek(&mut [0]).is_ok()) {
+    while clients.iter_mut().all(|client| client.arrived() == Arrived::Nothing) {
         assert!(since.elapsed() < PATIENCE, "nobody is turned away");
         pause(std::time::Duration::from_millis(5));
     }

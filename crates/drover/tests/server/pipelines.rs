@@ -15,6 +15,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use tempfile::TempDir;
 
 use crate::harness::{Client, Server, Site, on_every_mechanism};
+use crate::http2::wire as http2;
 
 /// How many rounds there are on each mechanism.
 const ROUNDS: u32 = 40;
@@ -154,7 +155,8 @@ impl Sites {
         let [_, high, middle, low] = self.connections.to_be_bytes();
         let address = format!("10.{high}.{middle}.{low}");
         let mut client = self.server.connect();
-        client.send(format!("PROXY TCP4 {address} 127.0.0.1 4711 80\r\n"));
+        client.send_header(format!("PROXY TCP4 {address} 127.0.0.1 4711 80\r\n"));
+        client.await_handshake().unwrap();
         (client, address)
     }
 
@@ -260,6 +262,9 @@ fn is_as_alone(mechanism: &Mechanism, seed: u64) {
 
 #[test]
 fn every_request_of_a_pipeline_is_answered_and_logged_as_alone_on_every_mechanism() {
+    if http2::leaves_out("streams are no pipeline") {
+        return;
+    }
     let seed = std::env::var("DROVER_SEED");
     let seed = seed.map_or_else(|_| rand::random(), |seed| seed.parse().unwrap());
     on_every_mechanism(|mechanism| is_as_alone(mechanism, seed));

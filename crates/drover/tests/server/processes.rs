@@ -1,6 +1,6 @@
 //! Workers that are processes: deaths, stops, and the supervisor's own end.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -25,8 +25,7 @@ pub(crate) fn until_replaced(server: &Server, gone: u32, count: usize) -> Vec<u3
 
 /// Sends a request and says whether it is answered; a connection of a dead worker is closed or reset.
 fn is_answered(client: &mut Client) -> bool {
-    let mut stream = client.stream().try_clone().unwrap();
-    if stream.write_all(request("GET", "/a", &["Connection: close"]).as_bytes()).is_err() {
+    if client.try_send(request("GET", "/a", &["Connection: close"])).is_err() {
         return false;
     }
     let (bytes, end) = client.drain();

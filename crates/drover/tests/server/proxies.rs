@@ -100,7 +100,7 @@ fn a_header_names_the_client_under_every_mechanism() {
         for (header, client) in headers().into_iter().chain([(long, "192.0.2.7")]) {
             let mut stream = logging.server.connect();
             // With the first of two requests, of which the second comes by itself.
-            stream.send([&header, request("GET", "/a", &[]).as_bytes()].concat());
+            stream.send_behind(&header, request("GET", "/a", &[]));
             assert_eq!(stream.response().is(200).text(), "hello");
             assert_eq!(stream.get("/a").is(200).text(), "hello");
             expected.extend([client.to_owned(), client.to_owned()]);
@@ -117,18 +117,17 @@ fn a_header_may_come_in_any_two_parts() {
         let logging = Logging::start(&site, &flags);
         let mut expected = Vec::new();
         for (header, client) in headers() {
-            let whole = [&header, request("GET", "/a", &[]).as_bytes()].concat();
             for at in 1..=header.len() {
                 let mut stream = logging.server.connect();
-                stream.send(&whole[..at]);
+                stream.send_header(&header[..at]);
                 // Usually the server has the first part by itself: another connection is served between.
                 if at % 16 == 0 {
                     let mut other = logging.server.connect();
-                    other.send([&header, request("GET", "/a", &[]).as_bytes()].concat());
+                    other.send_behind(&header, request("GET", "/a", &[]));
                     other.response().is(200);
                     expected.push(client.to_owned());
                 }
-                stream.send(&whole[at..]);
+                stream.send_behind(&header[at..], request("GET", "/a", &[]));
                 stream.response().is(200);
                 expected.push(client.to_owned());
             }
@@ -190,7 +189,7 @@ fn a_header_that_never_ends_meets_the_time_out() {
     let server = Server::on(&site(), &[&BY_PROXY[..], &["--header-timeout", "100ms"]].concat());
     for part in [&b""[..], &LINE[..10], &binary(0x21, 0x11, &[0; 500])[..100]] {
         let mut stream = server.connect();
-        stream.send(part);
+        stream.send_header(part);
         stream.expect_end();
     }
 }
@@ -202,7 +201,7 @@ fn only_proxies_that_are_trusted_may_connect() {
     on_every_mechanism(|mechanism| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let listen = format!("unix:{}", path.display());
+        let listen = format!("unix:{},plain", path.display());
         let by_unix = |bytes: &[u8]| {
             let mut stream = connect(&path);
             let _sent = stream.write_all(bytes);
@@ -228,7 +227,7 @@ fn only_proxies_that_are_trusted_may_connect() {
         let logging = with("127.0.0.1");
         assert_eq!(by_unix(&whole), "");
         let mut stream = logging.server.connect();
-        stream.send(&whole);
+        stream.send_behind(LINE, request("GET", "/a", &["Connection: close"]));
         stream.response().is(200);
         let (clients, told) = logging.end();
         assert_eq!(clients, ["192.0.2.7"]);
@@ -243,7 +242,7 @@ fn connections_are_counted_by_the_client_that_the_header_names() {
     let begin = |client: u8| {
         let mut stream = server.connect();
         let line = format!("PROXY TCP4 192.0.2.{client} 127.0.0.1 1 80\r\n");
-        stream.send(line + &request("GET", "/a", &[]));
+        stream.send_behind(line, request("GET", "/a", &[]));
         stream
     };
     let mut first = begin(1);

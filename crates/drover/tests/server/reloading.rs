@@ -17,6 +17,8 @@ use tempfile::TempDir;
 use crate::harness::{
     Client, PATIENCE, Server, Site, drover, on_every_mechanism, pause, request, signal, stop,
 };
+use crate::http2::wire as http2;
+use crate::tls::wire as tls;
 
 const LARGE: u64 = 64 << 20;
 
@@ -25,6 +27,8 @@ pub(crate) struct Configured {
     pub(crate) folder: TempDir,
     pub(crate) server: Server,
     log: Box<dyn BufRead>,
+    /// How many lines of the file are the same in all settings.
+    kept: usize,
 }
 
 impl Configured {
@@ -33,10 +37,15 @@ impl Configured {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("drover.toml");
         let site = site.path().to_str().unwrap();
-        let text = |settings: &str| format!("root = '{site}'\nlisten = '127.0.0.1:0'\n{settings}");
-        fs::write(&file, text(settings)).unwrap();
+        let is_own = !tls::is_wanted() || settings.contains("tls-cert");
+        let tls = if is_own { String::new() } else { tls::settings() };
+        let kept = format!("root = '{site}'\nlisten = '127.0.0.1:0'\n{tls}");
+        fs::write(&file, format!("{kept}{settings}")).unwrap();
         let mut command = drover();
         command.args(["serve", "--config", file.to_str().unwrap()]).args(flags);
+        if http2::is_wanted() && !flags.contains(&"--http2") {
+            command.args(["--http2", "on"]);
+        }
         command.stderr(Stdio::piped());
         let mut server = Server::start_as_it_is(command, 1);
         let mut log = Box::new(server.stderr());
@@ -44,7 +53,7 @@ impl Configured {
         while !told.contains("sandbox: ") {
             assert!(log.read_line(&mut told).unwrap() > 0, "{told}");
         }
-        Configured { folder, server, log }
+        Configured { folder, server, log, kept: kept.lines().count() }
     }
 
     /// Changes the settings as editors do, by another file of the same name, and returns what the log says to SIGHUP.
@@ -72,7 +81,8 @@ impl Configured {
     /// Goes on with other settings. Returns what the log has said since the last reload.
     #[track_caller]
     pub(crate) fn set(&mut self, settings: &str) -> String {
-        let keep = |text: &str| text.split_inclusive('\n').take(2).collect::<String>();
+        let kept = self.kept;
+        let keep = |text: &str| text.split_inclusive('\n').take(kept).collect::<String>();
         let told = self.reload(|text| keep(text) + settings);
         assert!(told.contains("reloaded: "), "{settings}: {told}");
         told
@@ -138,7 +148,7 @@ fn keep_asking(connect: impl Fn() -> Client + Sync, over: &AtomicBool) -> usize 
             let response = client.get(target).is(200);
             assert_eq!(response.body.len(), len);
             answers.fetch_add(1, Ordering::Relaxed);
-            if response.field("Connection") == Some("close") {
+            if response.field("Connection") == Some("close") || client.is_sent_away() {
                 *client = connect();
             }
         }
@@ -281,13 +291,13 @@ fn what_cannot_be_is_refused_aloud_and_the_server_goes_on() {
     let site = site();
     for flags in [&[][..], &["--processes"]] {
         let mut configured = Configured::start(&site, flags, "workers = 2\n");
+        let line = configured.kept + 1;
+        let no_key =
+            format!("drover.toml:{line}:1: there is no key 'wokers'; the nearest is 'workers'");
+        let no_number = format!("drover.toml:{line}:11: ");
         for (from, to, told) in [
-            (
-                "workers = 2",
-                "wokers = 2",
-                "drover.toml:3:1: there is no key 'wokers'; the nearest is 'workers'",
-            ),
-            ("workers = 2", "workers = 'few'", "drover.toml:3:11: "),
+            ("workers = 2", "wokers = 2", &*no_key),
+            ("workers = 2", "workers = 'few'", &*no_number),
             ("workers = 2", "accept = 'shared'\ndispatch = 'rtsig'", "--accept shared"),
             ("127.0.0.1:0", "127.0.0.2:0", "--listen cannot change while the server runs"),
             ("workers = 2", "counters = '/nowhere/counters'", "--counters cannot change"),

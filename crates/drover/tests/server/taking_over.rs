@@ -17,6 +17,7 @@ use crate::harness::{Client, Server, Site, drover, request};
 use crate::reloading::under_load;
 use crate::signals::own_loopback;
 use crate::tls::connect_as;
+use crate::tls::wire as tls;
 use crate::tls::wire::TestCertificate;
 
 const LARGE: u64 = 64 << 20;
@@ -47,6 +48,9 @@ impl Succession {
         let mut command = drover();
         command.arg("serve").arg(self.site.path()).args(["--listen", &listen]);
         command.arg("--take-over").arg(self.path()).args(flags).stderr(Stdio::piped());
+        if tls::is_wanted() {
+            command.args(tls::flags());
+        }
         command
     }
 

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use crate::harness::{Client, Site, signal};
+use crate::tls::wire::note;
 
 /// How many users a run of the tests has.
 const USERS: u32 = 8;
@@ -41,7 +42,9 @@ fn serves_or_says_why(user: u32, site: &Site, flags: &[&str]) {
         stdout.read_line(&mut first).unwrap();
         let address = first.trim().strip_prefix("listening on http://");
         if let Some(address) = address {
-            let mut client = Client::connect(address.parse().unwrap());
+            let address = address.parse().unwrap();
+            note(address, false);
+            let mut client = Client::connect(address);
             client.get("/a").is(200);
             client.get("/missing").is(404);
             signal("TERM", child.id());

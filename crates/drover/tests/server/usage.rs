@@ -8,6 +8,8 @@ use drover_mech::accept;
 use drover_mech::mechanisms::{self, Mechanism};
 
 use crate::harness::{Server, Site, drover};
+use crate::http2::wire as http2;
+use crate::tls::wire::{is_spoken, note, url};
 
 fn serve(arguments: &[&str]) -> Output {
     drover().arg("serve").args(arguments).stderr(Stdio::piped()).output().unwrap()
@@ -244,17 +246,17 @@ fn the_log_says_what_auto_has_picked() {
     server.terminate();
     let log: Vec<String> = server.stderr().lines().map(Result::unwrap).collect();
     let picked = mechanisms::auto(1).unwrap().name;
-    let served = format!(
-        "serving {} on http://{}: ",
-        site.path().canonicalize().unwrap().display(),
-        server.address()
-    );
+    let served =
+        format!("serving {} on {}: ", site.path().canonicalize().unwrap().display(), server.url());
     let says = |line: &String| line.contains(picked) && line.contains(&served);
     assert!(log.iter().any(says), "{served}: {log:?}");
 }
 
 #[test]
 fn a_client_that_speaks_tls_is_refused_and_told_of_once() {
+    if http2::leaves_out("its clients are preceded by those who speak it") {
+        return;
+    }
     let mut command = drover();
     command.args(["serve", "--response-size", "1"]).stderr(Stdio::piped());
     let mut server = Server::start(command, 1);
@@ -300,10 +302,12 @@ fn a_server_on_every_address_names_those_it_can_be_reached_at() {
         command.args(["serve", "--response-size", "3", "--listen", &format!("{any}:0")]);
         let server = Server::start(command, 1);
         let address = format!("{loopback}:{}", server.address().port());
-        let mut client = crate::harness::Client::connect(address.parse().unwrap());
+        let reached = address.parse().unwrap();
+        note(reached, is_spoken(server.address()));
+        let mut client = crate::harness::Client::connect(reached);
         assert_eq!(client.get("/").is(200).body.len(), 3);
         let rest = server.rest_of_stdout();
-        let expected = format!("reachable at http://{address}");
+        let expected = format!("reachable at {}", url(reached));
         assert!(rest.lines().any(|line| line == expected), "{expected}: {rest}");
     }
 }

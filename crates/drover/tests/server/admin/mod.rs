@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use drover_mech::mechanisms::Features;
 use drover_sys::socket::set_receive_buffer;
 use exposition::Exposition;
 use nix::sys::socket::setsockopt;
@@ -16,7 +17,9 @@ use crate::disk::Disk;
 use crate::harness::{
     Client, Response, Server, Site, drover, on_every_mechanism, request, signal, wait_until,
 };
+use crate::http2::wire as http2;
 use crate::limits::starved;
+use crate::tls::wire::{is_spoken, note};
 
 mod exposition;
 mod hosts;
@@ -64,6 +67,20 @@ fn seconds_since_1970() -> f64 {
 const THREADS: &[&str] = &["--workers", "2"];
 const PROCESSES: &[&str] = &["--workers", "2", "--processes"];
 
+/// Whether so many bytes were `sent` for responses that have `bytes`.
+#[track_caller]
+fn holds_bytes(server: &Server, sent: f64, bytes: f64) {
+    if http2::is_wanted() {
+        // Heads are packed, and each frame has 9 bytes more.
+        return assert!((sent - bytes).abs() < bytes * 0.01, "{sent} {bytes}");
+    }
+    match is_spoken(server.address()) {
+        false => assert_eq!(sent, bytes),
+        // Sealed, each record has 22 bytes more, and each connection ends with an alert.
+        true => assert!(sent > bytes && sent < bytes * 1.01, "{sent} {bytes}"),
+    }
+}
+
 #[test]
 fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
     let site = Site::new();
@@ -104,7 +121,7 @@ fn the_metrics_are_what_was_asked_and_answered_on_every_mechanism() {
             assert_eq!(sum("drover_responses_total", &[("status", "404")]), 2.0, "{flags:?}");
             assert_eq!(sum("drover_connections_accepted_total", &[]), 7.0, "{flags:?}");
             assert_eq!(sum("drover_connections_closed_total", &[]), 7.0, "{flags:?}");
-            assert_eq!(sum("drover_sent_bytes_total", &[]), bytes as f64, "{flags:?}");
+            holds_bytes(&server, sum("drover_sent_bytes_total", &[]), bytes as f64);
             // Of each response once: also of one that waits for its file, of one in front of another, and of one that has parts.
             assert_eq!(sum("drover_response_seconds_count", &[]), 8.0, "{flags:?}");
             assert_eq!(sum("drover_response_seconds_bucket", &[("le", "+Inf")]), 8.0, "{flags:?}");
@@ -143,8 +160,14 @@ fn the_bytes_of_files_are_those_of_the_backend_that_has_sent_them() {
             false
         }
     });
-    let flags = usable.map(|backend| (backend.name, Some(backend.name))).chain([("auto", None)]);
+    let flags = usable.map(|backend| (backend.name, Some(*backend))).chain([("auto", None)]);
     for (files, backend) in flags {
+        // Short pieces a worker reads by itself, if no backend was asked for.
+        if files == "auto"
+            && http2::leaves_out("no backend is asked for pieces that are in the page cache")
+        {
+            continue;
+        }
         let (server, admin) = watched(&site, &["--files", files]);
         for path in ["/small", "/large"] {
             let mut client = server.connect();
@@ -158,8 +181,11 @@ fn the_bytes_of_files_are_those_of_the_backend_that_has_sent_them() {
         let sent =
             |labels: &[_]| metrics_at_rest(admin).sum("drover_file_sent_bytes_total", labels);
         once(|| (sent(&[]) == expected).then_some(()));
-        if let Some(name) = backend {
-            assert_eq!(sent(&[("backend", name)]), expected, "{name}");
+        if let Some(backend) = backend {
+            // What is to be encrypted has to be read.
+            let is_read = backend.sends_unread && is_spoken(server.address());
+            let name = if is_read { "writev" } else { backend.name };
+            assert_eq!(sent(&[("backend", name)]), expected, "{}", backend.name);
         }
     }
 }
@@ -241,6 +267,9 @@ fn the_metrics_of_processes_are_those_of_the_kernel() {
 
 #[test]
 fn a_socket_that_is_full_is_counted_on_every_mechanism() {
+    if http2::leaves_out("windows are full before the socket is") {
+        return;
+    }
     let site = Site::new();
     site.sparse("large", 64 << 20);
     on_every_mechanism(|mechanism| {
@@ -248,6 +277,10 @@ fn a_socket_that_is_full_is_counted_on_every_mechanism() {
         let mut client = server.connect();
         client.send(request("GET", "/large", &[]));
         client.response_head().is(200);
+        if is_spoken(server.address()) && mechanism.features.contains(Features::COMPLETION) {
+            // A request with MSG_WAITALL waits by itself; only the sends of files are made by system calls.
+            return drover_testing::skip!("{}: waits in the kernel over TLS", mechanism.name);
+        }
         once(|| (metrics(admin).sum("drover_would_block_total", &[]) > 0.0).then_some(()));
         assert_eq!(metrics(admin).sum("drover_connections", &[]), 1.0);
         drop(client);
@@ -384,6 +417,7 @@ fn an_address_that_other_machines_reach_needs_a_word() {
         let flags = [&["--admin", "0.0.0.0:0", "--admin-public"], workers].concat();
         let mut server = Server::of_size(1, &flags);
         let admin = SocketAddr::from(([127, 0, 0, 1], server.admin_address().port()));
+        note(admin, false);
         get(admin, "/healthz").is(200);
     }
     for local in ["127.0.0.1:0", "127.1.2.3:0", "localhost:0", "0"] {

@@ -1,22 +1,34 @@
 //! HTTP/2: over TLS and on plain ports, the same answers as over HTTP/1.1, and what only it has.
 
+pub(crate) mod attacks;
+mod frames;
 pub(crate) mod wire;
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_http2::hpack;
 
+use crate::admin::metrics;
 use crate::connections::letters;
 use crate::harness::{
     Client, Server, Site, on_every_mechanism, once, request, usable_backends, wait_until,
 };
+use crate::reloading::Configured;
 use crate::tls::wire::{TestCertificate, Wire};
 use wire::ClientWire;
 
 /// A client that knows that the server speaks HTTP/2.
 fn client(server: &Server) -> Client {
     Client::over_http2(TcpStream::connect(server.address()).unwrap())
+}
+
+/// A client that writes the frames itself.
+fn raw(server: &Server) -> Client {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    Client::over_http1(Wire::for_http2(server.address(), stream))
 }
 
 fn serve(site: &Site, flags: &[&str]) -> Server {
@@ -142,13 +154,38 @@ fn a_silent_connection_is_closed() {
     });
 }
 
+/// Neither the bytes of a frame nor the frames of a head move the limit, and a frame that has come does.
+#[test]
+fn a_head_that_drips_in_ends_the_connection() {
+    let site = letters();
+    let mut head = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    // HEADERS without their end, of a head of one field.
+    head.extend_from_slice(b"\0\0\x01\x01\x01\0\0\0\x01\x82");
+    let continued = b"\0\0\0\x09\0\0\0\0\x01";
+    for rest in [&b"\0\0\x40\x09\0\0\0\0\x01"[..], &[&continued[..], continued].concat()] {
+        on_each(&site, &["--header-timeout", "300ms", "--http2-continuations", "1000"], |server| {
+            let mut client = raw(server);
+            client.send(&head);
+            client.wait_at_most(Duration::from_millis(20));
+            // What comes first are SETTINGS and an acknowledgement.
+            let is_ended = |client: &mut Client| match client.take_some() {
+                Ok(count) => count == 0,
+                Err(error) => error.kind() != ErrorKind::WouldBlock,
+            };
+            let mut drips = rest.iter().copied().chain(std::iter::repeat(0)).take(2000);
+            let is_closed =
+                drips.any(|byte| client.try_send([byte]).is_err() || is_ended(&mut client));
+            assert!(is_closed, "the server waited for 2000 bytes, one at a time");
+        });
+    }
+}
+
 /// A client that reads nothing makes no room in its windows.
 #[test]
 fn a_client_that_takes_nothing_is_closed() {
     let site = Site::new();
     site.file("long", vec![b'x'; 4_000_000]);
     on_each(&site, &["--idle-timeout", "300ms"], |server| {
-        let stream = TcpStream::connect(server.address()).unwrap();
         let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         // SETTINGS with an initial window of 10 bytes, and a request.
         hello.extend_from_slice(b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\x0a");
@@ -163,7 +200,7 @@ fn a_client_that_takes_nothing_is_closed() {
         }
         hello.extend_from_slice(&[0, 0, block.len() as u8, 1, 5, 0, 0, 0, 1]);
         hello.extend_from_slice(&block);
-        let mut client = Client::over_http1(Wire::plain(stream));
+        let mut client = raw(server);
         client.send(&hello);
         let (bytes, _end) = client.drain();
         assert!(bytes < 2000, "a head, and 10 bytes of the body: {bytes}");
@@ -203,7 +240,7 @@ fn it_is_agreed_upon_over_tls_and_with_http_1_beside_it() {
     ask(&mut client, "a.example").is(200);
     let (wire, agreed) = connect(&server, &["http/1.1"]);
     assert_eq!(agreed.as_deref(), Some(&b"http/1.1"[..]));
-    Client::over_tls(wire).get("/a").is(200);
+    Client::over_http1(wire).get("/a").is(200);
     let server = Server::on(&site, &[&flags[..], &["--http2", "off"]].concat());
     let (_, agreed) = connect(&server, &["h2", "http/1.1"]);
     assert_eq!(agreed.as_deref(), Some(&b"http/1.1"[..]));
@@ -212,6 +249,9 @@ fn it_is_agreed_upon_over_tls_and_with_http_1_beside_it() {
 /// Without `--http2 on` a plain port takes the preface for what it is in HTTP/1.1: an unknown version.
 #[test]
 fn a_plain_port_speaks_it_only_if_asked() {
+    if wire::leaves_out("all servers speak it") {
+        return;
+    }
     let site = letters();
     let server = Server::on(&site, &[]);
     let mut client = Client::connect(server.address());
@@ -239,6 +279,69 @@ fn the_access_log_names_the_protocol() {
 }
 
 #[test]
+fn the_metrics_tell_what_is_asked_over_it() {
+    let site = letters();
+    let mut server = serve(&site, &["--admin", "127.0.0.1:0"]);
+    let admin = server.admin_address();
+    server.get("/a").is(200);
+    let mut client = client(&server);
+    client.get("/a").is(200);
+    client.get("/missing").is(404);
+    let found = metrics(admin);
+    let over_both = if wire::is_wanted() { (2.0, 3.0) } else { (1.0, 2.0) };
+    assert_eq!(found.sum("drover_http2_connections_total", &[]), over_both.0);
+    assert_eq!(found.sum("drover_http2_requests_total", &[]), over_both.1);
+    assert_eq!(found.sum("drover_requests_total", &[]), 3.0);
+    for none in ["drover_http2_streams_reset_total", "drover_http2_protocol_errors_total"] {
+        assert_eq!(found.sum(none, &[]), 0.0, "{none}");
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_not_taken_for_whole() {
+    let site = letters();
+    on_every_mechanism(|mechanism| {
+        let path = site.file(mechanism.name, vec![b'x'; 2_000_000]);
+        let server = serve(&site, &["--dispatch", mechanism.name]);
+        let mut client = client(&server);
+        client.send(request("GET", &format!("/{}", mechanism.name), &[]));
+        // The client's window has room for a half of it.
+        assert_eq!(client.response_head().is(200).length(), 2_000_000);
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.set_len(1_999_000).unwrap();
+        let (bytes, _) = client.drain();
+        assert!(bytes < 2_000_000, "{bytes}");
+        server.get("/a").is(200);
+    });
+}
+
+/// Workers of before answer what was asked, and tell their clients to ask on another connection.
+#[test]
+fn a_reload_loses_no_request() {
+    const LEN: usize = 4_000_000;
+    let site = letters();
+    site.file("long", vec![b'x'; LEN]);
+    for dispatch in ["epoll-et", "poll", "uring"] {
+        if !crate::harness::usable_mechanisms().iter().any(|it| it.name == dispatch) {
+            continue;
+        }
+        let settings = format!("dispatch = '{dispatch}'\n");
+        let mut configured = Configured::start(&site, &["--http2", "on"], &settings);
+        let (mut idle, mut busy) = (client(&configured.server), client(&configured.server));
+        idle.get("/a").is(200);
+        busy.send(request("GET", "/long", &[]));
+        busy.response_head().is(200);
+        configured.set(&format!("{settings}header = ['* X-Of: the new']\n"));
+        assert_eq!(busy.read(LEN).len(), LEN);
+        busy.expect_end();
+        idle.expect_end();
+        let mut new = client(&configured.server);
+        assert_eq!(new.get("/a").is(200).field("X-Of"), Some("the new"));
+        configured.stops_in_good_order();
+    }
+}
+
+#[test]
 fn a_client_that_breaks_the_protocol_is_told_and_harms_nobody() {
     let site = letters();
     on_each(&site, &[], |server| {
@@ -247,8 +350,7 @@ fn a_client_that_breaks_the_protocol_is_told_and_harms_nobody() {
             b"\0\xff\xff\0\0\0\0\0\x01",
             b"\0\0\0\x04\x01\0\0\0\x01",
         ] {
-            let mut broken =
-                Client::over_http1(Wire::plain(TcpStream::connect(server.address()).unwrap()));
+            let mut broken = raw(server);
             let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
             bytes.extend_from_slice(garbage);
             broken.send(&bytes);

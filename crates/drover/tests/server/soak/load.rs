@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::SoakPlan;
 use super::well_formed::Page;
 use crate::harness::drover;
+use crate::tls::wire;
 
 /// A process with idle connections, which end with it.
 pub(super) struct IdleConnections(Child);
@@ -29,11 +30,17 @@ pub(super) fn start(
     folder: &Path,
 ) -> (IdleConnections, Vec<Child>) {
     let urls = folder.join("urls");
-    let lines: String = pages.iter().map(|it| format!("http://{address}{}\n", it.target)).collect();
+    let lines: String =
+        pages.iter().map(|it| format!("{}{}\n", wire::url(address), it.target)).collect();
     fs::write(&urls, lines).unwrap();
-    let url = format!("http://{address}/");
+    let url = format!("{}/", wire::url(address));
     let idle = ["idle", &url, "--reopen", "--connections", &plan.idle.to_string()];
-    let idle = drover().args(idle).stdout(Stdio::null()).spawn().unwrap();
+    let idle = drover()
+        .args(idle)
+        .args(wire::client_flags(address))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     let busy = plan.busy.to_string();
     let shapes: [&[&str]; 3] = [
         // Connections that stay open.
@@ -48,6 +55,7 @@ pub(super) fn start(
         let mut command = drover();
         command.args(["load", "--json", "-", "--verify", "--timeout", "1m"]);
         command.arg("--urls").arg(&urls).args(["--duration", &duration]).args(shape);
+        command.args(wire::client_flags(address));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     });
     (IdleConnections(idle), loads.into())

@@ -2,7 +2,8 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
@@ -147,7 +148,7 @@ fn faults_are_told_with_the_remedy() {
     let encrypted = folder.path().join("encrypted");
     fs::write(&encrypted, "-----BEGIN ENCRYPTED PRIVATE KEY-----\n").unwrap();
     let served = site.file("key.pem", fs::read(&one.files.key).unwrap());
-    let path = |it: &std::path::Path| it.display().to_string();
+    let path = |it: &Path| it.display().to_string();
     let (cert, key) = (path(&one.files.certificate), path(&one.files.key));
     for (flags, what) in [
         (vec!["--tls-cert", &cert], "each --tls-cert needs its --tls-key"),
@@ -235,4 +236,48 @@ fn a_machine_without_a_certificate_makes_one_and_keeps_it() {
     let other = start();
     assert_eq!(fs::read(folder.join("server.pem")).unwrap(), text);
     connect_as(&other, &config, "localhost").get("/a").is(200);
+}
+
+/// A command of a server that makes its own certificate, and keeps it in `state`.
+fn self_signed(site: &Site, state: &Path) -> Command {
+    let mut command = drover();
+    command.arg("serve").arg(site.path()).args(["--tls", "self-signed"]);
+    command.args(["--listen", "127.0.0.1:0", "--workers", "1"]);
+    command.env("XDG_STATE_HOME", state).env_remove("STATE_DIRECTORY");
+    command
+}
+
+/// One of them makes the authority, and the others wait for it.
+#[test]
+fn servers_that_start_at_once_have_one_authority() {
+    let site = site();
+    let state = tempfile::tempdir().unwrap();
+    let start = || Server::start_as_it_is(self_signed(&site, state.path()), 1);
+    let servers: Vec<Server> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = state.path().join("drover/tls/ca.pem");
+    roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
+    let config =
+        Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth());
+    for server in &servers {
+        connect_as(server, &config, "localhost").get("/a").is(200);
+    }
+}
+
+#[test]
+fn an_authority_that_others_could_replace_is_refused() {
+    let site = site();
+    let state = tempfile::tempdir().unwrap();
+    let folder = state.path().join("drover/tls");
+    fs::create_dir_all(&folder).unwrap();
+    fs::set_permissions(&folder, Permissions::from_mode(0o775)).unwrap();
+    let mut command = self_signed(&site, state.path());
+    let output = command.stderr(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains(&format!("run 'chmod 700 {}'", folder.display())), "{told}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing is made there");
 }

@@ -43,5 +43,5 @@ fn serve_with(site: &Site, certificates: &[&TestCertificate], flags: &[&str]) ->
 pub(crate) fn connect_as(server: &Server, config: &Arc<ClientConfig>, host: &str) -> Client {
     let tcp = TcpStream::connect(server.address()).unwrap();
     tcp.set_read_timeout(Some(crate::harness::PATIENCE)).unwrap();
-    Client::over_tls(Wire::over_tls(tcp, config, host))
+    Client::over_http1(Wire::over_tls(tcp, config, host))
 }

@@ -1,12 +1,14 @@
 //! Clients that come without TLS, or with it where it is not spoken; what is counted and shown.
 
 use std::io::{BufRead, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
 
 use super::wire::{TestCertificate, flags};
 use super::{connect_as, on_each_kind, serve};
+use crate::activation::activated;
 use crate::harness::{Client, Server, Site, drover, figure, request};
+use crate::http2::wire as http2;
 
 fn site() -> Site {
     let site = Site::new();
@@ -40,7 +42,8 @@ fn tls_at_a_plain_port_is_logged_once() {
     let site = site();
     let mut command = drover();
     command.arg("serve").arg(site.path()).stderr(Stdio::piped());
-    let mut server = Server::start(command, 1);
+    command.args(["--listen", "127.0.0.1:0", "--workers", "1"]);
+    let mut server = Server::start_as_it_is(command, 1);
     for _ in 0..3 {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]).unwrap();
@@ -73,6 +76,9 @@ fn both_are_served_side_by_side_unless_clients_are_redirected() {
         ("/x", "[::1]", format!("https://[::1]:{}/x", tls.port())),
         ("http://other/y", "localhost", format!("https://other:{}/y", tls.port())),
     ] {
+        if target.starts_with('h') && http2::leaves_out("a path is no URL") {
+            continue;
+        }
         client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         let response = client.response().is(308);
         assert_eq!(response.field("Location"), Some(&*location));
@@ -80,6 +86,10 @@ fn both_are_served_side_by_side_unless_clients_are_redirected() {
     }
     // The target of another method is what the client has written: no part of a host is made of it.
     for target in [".evil.example/", "@evil.example/", "*"] {
+        if http2::is_wanted() {
+            // Without a slash in front it is malformed, and reset.
+            continue;
+        }
         let mut client = Client::connect(*plain);
         client.send(format!("OPTIONS {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         let response = client.response();
@@ -88,7 +98,8 @@ fn both_are_served_side_by_side_unless_clients_are_redirected() {
         assert!(is_safe, "{:?}", response.lines);
     }
     let mut client = Client::connect(*plain);
-    client.send("GET / HTTP/1.1\r\nHost:\r\n\r\n");
+    let host = if http2::is_wanted() { "Host:?" } else { "Host:" };
+    client.send(format!("GET / HTTP/1.1\r\n{host}\r\n\r\n"));
     let status = client.response().status;
     assert!([400, 421].contains(&status), "{status}");
     let response = Client::connect(*tls).get("/a%20b/c").is(200);
@@ -193,4 +204,81 @@ fn a_proxy_header_comes_before_tls() {
         let text = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
         text.lines().any(|line| line.unwrap().starts_with("192.0.2.7 "))
     });
+}
+
+/// Browsers are told so over TLS alone (RFC 6797 section 7.2). A socket that a service manager has opened has no suffix, so that one at
+/// port 80 serves plain HTTP.
+#[test]
+fn hsts_is_not_sent_over_plain_http_by_a_passed_socket() {
+    let site = site();
+    // Other tests, and servers of this machine, have other addresses.
+    let number = std::process::id();
+    let address = format!("127.80.{}.{}:80", number >> 8 & 0xff, number & 0xff);
+    let http = match TcpListener::bind(&address) {
+        Ok(http) => http,
+        Err(error) => return drover_testing::skip!("port 80 cannot be had: {error}"),
+    };
+    let https = TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = flags();
+    let flags: Vec<&str> = [site.path().to_str().unwrap(), "--hsts", "1w", "--workers", "1"]
+        .into_iter()
+        .chain(own.iter().map(String::as_str))
+        .collect();
+    let command = |more: &[&str]| activated(&[&http, &https], &[&flags[..], more].concat());
+    let Some(mut alone) = command(&[]) else {
+        return drover_testing::skip!("bash is not installed");
+    };
+    let output = alone.stderr(Stdio::piped()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains(&address) && told.contains("add --https-redirect"), "{told}");
+    let server = Server::start_as_it_is(command(&["--https-redirect"]).unwrap(), 2);
+    let [plain, tls] = server.addresses() else { panic!() };
+    assert_eq!(plain.port(), 80);
+    let mut client = Client::connect(*plain);
+    client.send(request("GET", "/a", &[]));
+    assert_eq!(client.response().is(308).field("Strict-Transport-Security"), None);
+    let response = Client::connect(*tls).get("/a%20b/c").is(200);
+    assert_eq!(response.field("Strict-Transport-Security"), Some("max-age=604800"));
+}
+
+#[test]
+fn the_access_log_says_what_was_agreed_upon() {
+    let site = site();
+    site.file("a", "hello");
+    let own = TestCertificate::of(&["localhost"]);
+    let config = own.client();
+    let form = "%{SSL_PROTOCOL}x %{SSL_CIPHER}x %{SSL_SESSION_RESUMED}x %U";
+    let log = |flags: &[&str], ask: &dyn Fn(&Server)| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut command = drover();
+        command.arg("serve").arg(site.path()).args(flags).arg("--access-log").arg(file.path());
+        command.args(["--listen", "127.0.0.1:0", "--workers", "1"]);
+        let mut server = Server::start_as_it_is(command, 1);
+        ask(&server);
+        server.terminate();
+        assert!(server.exit_status().success());
+        std::fs::read_to_string(file.path()).unwrap()
+    };
+    let certificate = own.flags();
+    let certificate: Vec<&str> = certificate.iter().map(String::as_str).collect();
+    let twice = |server: &Server| {
+        for _ in 0..2 {
+            connect_as(server, &config, "localhost").get("/a").is(200);
+        }
+    };
+    assert_eq!(
+        log(&[&certificate[..], &["--log-format", form]].concat(), &twice),
+        "TLSv1.3 TLS_AES_128_GCM_SHA256 Initial /a\nTLSv1.3 TLS_AES_128_GCM_SHA256 Resumed /a\n"
+    );
+    let text = log(&[&certificate[..], &["--log-format", "json"]].concat(), &|server| {
+        connect_as(server, &own.client(), "localhost").get("/a").is(200);
+    });
+    let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let expected = serde_json::json!({
+        "version": "TLSv1.3", "cipher": "TLS_AES_128_GCM_SHA256", "resumed": false
+    });
+    assert_eq!(line["tls"], expected);
+    let plain = |server: &Server| drop(server.get("/a").is(200));
+    assert_eq!(log(&["--log-format", form], &plain), "- - - /a\n");
 }

@@ -12,6 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use crate::client::Arrived;
+
 /// The certificate of the servers, and who has issued it.
 pub(crate) struct TestCertificate {
     _folder: tempfile::TempDir,
@@ -46,23 +48,66 @@ impl TestCertificate {
 static CERTIFICATE: LazyLock<TestCertificate> =
     LazyLock::new(|| TestCertificate::of(&["localhost", "127.0.0.1", "::1"]));
 static CLIENT: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| CERTIFICATE.client());
+static HTTP2_CLIENT: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
+    let mut config = (**CLIENT).clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+});
 
-/// Where servers listen that speak TLS.
-static SPEAK_TLS: Mutex<Option<HashMap<SocketAddr, bool>>> = Mutex::new(None);
-
-/// Notes whether a server speaks TLS at an address, which another one may have had before.
-pub(crate) fn note(address: SocketAddr, is_tls: bool) {
-    SPEAK_TLS.lock().unwrap().get_or_insert_default().insert(address, is_tls);
+/// What is spoken at an address.
+#[derive(Clone, Copy, Default)]
+struct Spoken {
+    tls: bool,
+    http2: bool,
 }
 
-/// Whether a server of the suite has said that it listens at an address.
-pub(crate) fn is_server(address: SocketAddr) -> bool {
-    SPEAK_TLS.lock().unwrap().as_ref().is_some_and(|all| all.contains_key(&address))
+static SPOKEN: Mutex<Option<HashMap<SocketAddr, Spoken>>> = Mutex::new(None);
+
+/// Notes whether a server speaks TLS at an address, which another one may have had before.
+pub(crate) fn note(address: SocketAddr, tls: bool) {
+    SPOKEN.lock().unwrap().get_or_insert_default().insert(address, Spoken { tls, http2: false });
+}
+
+/// Notes that the server at an address was told to speak HTTP/2 in any case.
+pub(crate) fn note_http2(address: SocketAddr) {
+    SPOKEN.lock().unwrap().get_or_insert_default().entry(address).or_default().http2 = true;
+}
+
+fn spoken(address: SocketAddr) -> Spoken {
+    SPOKEN.lock().unwrap().get_or_insert_default().get(&address).copied().unwrap_or_default()
+}
+
+/// Whether the server at an address was told to speak HTTP/2 in any case.
+pub(crate) fn is_http2_spoken(address: SocketAddr) -> bool {
+    spoken(address).http2
 }
 
 /// Whether all servers are to speak TLS that have no certificate of their own.
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os("DROVER_TLS").is_some()
+}
+
+/// The address as the beginning of a URL.
+pub(crate) fn url(address: SocketAddr) -> String {
+    let scheme = if is_spoken(address) { "https" } else { "http" };
+    format!("{scheme}://{address}")
+}
+
+/// What `drover load` and `drover idle` need to trust the servers of the suite.
+pub(crate) fn client_flags(address: SocketAddr) -> Vec<String> {
+    let authority = || vec!["--cacert".to_owned(), CERTIFICATE.authority.display().to_string()];
+    if is_spoken(address) { authority() } else { Vec::new() }
+}
+
+/// Whether the server at an address speaks TLS.
+pub(crate) fn is_spoken(address: SocketAddr) -> bool {
+    spoken(address).tls
+}
+
+/// The same as [`flags`], for a file of settings.
+pub(crate) fn settings() -> String {
+    let CertificateFiles { certificate, key } = &CERTIFICATE.files;
+    format!("tls-cert = '{}'\ntls-key = '{}'\n", certificate.display(), key.display())
 }
 
 /// The flags of a server with the certificate that clients of the suite trust.
@@ -81,10 +126,18 @@ pub(crate) struct Wire {
 impl Wire {
     /// What the server at `address` speaks.
     pub(crate) fn to(address: SocketAddr, tcp: TcpStream) -> Wire {
-        let noted = SPEAK_TLS.lock().unwrap().as_ref().and_then(|all| all.get(&address).copied());
-        match noted {
-            Some(true) => Wire::over_tls(tcp, &CLIENT, "localhost"),
-            _ => Wire { tcp, tls: None, has_spoken: true },
+        Wire::with(address, tcp, &CLIENT)
+    }
+
+    /// What the server at `address` speaks, for HTTP/2.
+    pub(crate) fn for_http2(address: SocketAddr, tcp: TcpStream) -> Wire {
+        Wire::with(address, tcp, &HTTP2_CLIENT)
+    }
+
+    fn with(address: SocketAddr, tcp: TcpStream, client: &Arc<ClientConfig>) -> Wire {
+        match is_spoken(address) {
+            true => Wire::over_tls(tcp, client, "localhost"),
+            false => Wire::plain(tcp),
         }
     }
 
@@ -109,8 +162,8 @@ impl Wire {
     }
 
     pub(crate) fn await_handshake(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
         self.has_spoken = true;
-        let tls = self.tls.as_mut().unwrap();
         while tls.is_handshaking() {
             tls.complete_io(&mut self.tcp)?;
         }
@@ -119,17 +172,85 @@ impl Wire {
 
     /// Says that nothing more is sent.
     pub(crate) fn end_sending(&mut self) {
+        self.try_end_sending().unwrap();
+    }
+
+    pub(crate) fn try_end_sending(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            tls.complete_io(&mut self.tcp).unwrap();
+            tls.complete_io(&mut self.tcp)?;
         }
-        self.tcp.shutdown(Shutdown::Write).unwrap();
+        self.tcp.shutdown(Shutdown::Write)
     }
 
     /// Sends the beginning of a handshake, and waits for nothing.
     pub(crate) fn say_hello(&mut self) {
         self.has_spoken = true;
         self.tls.as_mut().unwrap().write_tls(&mut self.tcp).unwrap();
+    }
+
+    /// Sends `header`, which comes before TLS, and `bytes` behind it as far as that needs no answer.
+    pub(crate) fn send_behind(&mut self, header: &[u8], bytes: &[u8]) {
+        self.has_spoken = true;
+        let mut all = header.to_vec();
+        match &mut self.tls {
+            None => all.extend_from_slice(bytes),
+            Some(tls) => {
+                tls.writer().write_all(bytes).unwrap();
+                while tls.wants_write() {
+                    tls.write_tls(&mut all).unwrap();
+                }
+            }
+        }
+        self.tcp.write_all(&all).unwrap();
+    }
+
+    /// The bytes as they are on the wire, however many.
+    pub(crate) fn on_the_wire(&mut self, bytes: &[u8]) -> Vec<u8> {
+        if self.tls.is_none() {
+            return bytes.to_vec();
+        }
+        self.await_handshake().unwrap();
+        let tls = self.tls.as_mut().unwrap();
+        tls.set_buffer_limit(None);
+        tls.writer().write_all(bytes).unwrap();
+        let mut sealed = Vec::new();
+        while tls.wants_write() {
+            tls.write_tls(&mut sealed).unwrap();
+        }
+        sealed
+    }
+
+    /// What has come, without waiting for it. Over TLS a ticket is nothing that has come.
+    pub(crate) fn arrived(&mut self) -> Arrived {
+        self.tcp.set_nonblocking(true).unwrap();
+        let looked = self.look();
+        self.tcp.set_nonblocking(false).unwrap();
+        match looked {
+            Ok(0) => Arrived::End,
+            Ok(_) => Arrived::Bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Arrived::Nothing,
+            Err(_) => Arrived::End,
+        }
+    }
+
+    /// How many bytes can be read; 0 at the end of the stream.
+    fn look(&mut self) -> io::Result<usize> {
+        let Some(tls) = self.tls.as_mut().filter(|_| self.has_spoken) else {
+            return self.tcp.peek(&mut [0; 1]);
+        };
+        loop {
+            if tls.wants_write() {
+                tls.write_tls(&mut self.tcp)?;
+            }
+            let state = tls.process_new_packets().map_err(io::Error::other)?;
+            if state.plaintext_bytes_to_read() > 0 || state.peer_has_closed() {
+                return Ok(state.plaintext_bytes_to_read());
+            }
+            if tls.read_tls(&mut self.tcp)? == 0 {
+                return Ok(0);
+            }
+        }
     }
 }
 
