@@ -167,7 +167,7 @@ fn a_file_that_shrinks_while_it_is_sent_cuts_the_connection_and_no_other() {
         site.file("small", "x");
         let server = Server::on(&site, &["--files", backend]);
         let mut client = server.connect();
-        client.send("GET /large HTTP/1.1\r\nHost: test\r\n\r\n");
+        client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(client.response_head().is(200).length(), len);
         client.read(1000);
         file.set_len(1000).unwrap();

@@ -276,7 +276,9 @@ impl Server {
         let address = self.address();
         let table = if address.is_ipv4() { tcp_table::IPV4 } else { tcp_table::IPV6 };
         let listens = |row: tcp_table::SocketRow| {
-            row.state == tcp_table::SocketState::Listening && row.port == address.port()
+            // Another server may have the port of another address.
+            let row_address = SocketAddr::new(row.address, row.port);
+            row.state == tcp_table::SocketState::Listening && row_address == address
         };
         wait_until("it refuses", || !tcp_table::rows(table).any(listens));
     }

@@ -64,7 +64,7 @@ fn idle_clients_that_hold_every_descriptor_give_way_to_new_ones() {
             client.get("/a").is(200);
             idle.push(client);
         }
-        asks.send(" test\r\n\r\n");
+        asks.send(" localhost\r\n\r\n");
         asks.response().is(200);
         assert_eq!(takes.response().is(200).body.len(), 16 << 20);
         if !http2::is_wanted() {
@@ -90,14 +90,14 @@ fn connections_beyond_the_most_that_there_may_be_wait_until_one_is_idle_or_over(
         third.send_ahead(request("GET", "/", &[]));
         assert_eq!(third.arrived(), Arrived::Nothing, "a third client is answered");
         // It is over.
-        first.send(" test\r\nConnection: close\r\n\r\n");
+        first.send(" localhost\r\nConnection: close\r\n\r\n");
         first.response().is(200);
         third.response().is(200);
         // The third is idle now, and the second is not.
         let mut fourth = server.connect();
         fourth.get("/").is(200);
         third.expect_end();
-        second.send(" test\r\n\r\n");
+        second.send(" localhost\r\n\r\n");
         second.response().is(200);
     });
 }
@@ -148,7 +148,7 @@ fn a_status_page_takes_no_descriptors_from_workers() {
     clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost:"));
     // None of them is idle, so that the last one has a connection only if all have.
     for client in clients.iter_mut().rev() {
-        client.send(" test\r\n\r\n");
+        client.send(" localhost\r\n\r\n");
         client.response().is(200);
     }
 }
@@ -244,7 +244,7 @@ fn heads_that_do_not_end_cost_what_they_are_long() {
         clients.iter_mut().for_each(|client| client.await_handshake().unwrap());
         server.get("/").is(200);
         let before = server.private_memory();
-        for bytes in ["GET / HTTP/1.1\r\nHost: test\r\nX: ", "more", "and more"] {
+        for bytes in ["GET / HTTP/1.1\r\nHost: localhost\r\nX: ", "more", "and more"] {
             clients.iter_mut().for_each(|client| client.send(bytes));
             server.get("/").is(200);
         }

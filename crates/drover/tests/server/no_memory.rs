@@ -144,7 +144,8 @@ fn received(client: &mut Client) -> Vec<u8> {
             Ok(bytes) => received.extend(bytes),
             // Over TLS an end without close_notify is an error.
             Err(error) => {
-                let kinds = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
+                let kinds =
+                    [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof, ErrorKind::BrokenPipe];
                 assert!(kinds.contains(&error.kind()), "{error}");
                 return received;
             }

@@ -211,9 +211,10 @@ fn connections_from_before_go_on() {
         assert_eq!(under_way.response_head().is(200).length(), LARGE);
         configured.set("dispatch = 'poll'\nheader = ['* X-Of: the new']\n");
         // The workers of before answer until they have heard that they are to end, and by what they were started with.
-        for (client, rest) in
-            [(&mut idle, request("GET", "/a", &[])), (&mut begun, "t: x\r\n\r\n".to_owned())]
-        {
+        for (client, rest) in [
+            (&mut idle, request("GET", "/a", &[])),
+            (&mut begun, "t: localhost\r\n\r\n".to_owned()),
+        ] {
             client.send(rest);
             let mut response = client.response().is(200);
             while response.field("Connection") != Some("close") {

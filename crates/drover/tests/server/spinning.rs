@@ -30,7 +30,7 @@ fn ask(server: &Server) {
     for _ in 0..REQUESTS / 2 {
         client.get("/").is(200);
     }
-    client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n".repeat(REQUESTS as usize / 2));
+    client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(REQUESTS as usize / 2));
     for _ in 0..REQUESTS / 2 {
         client.response().is(200);
     }
