@@ -9,12 +9,12 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use drover_sys::whole_file;
+use drover_sys::{private_folder, whole_file};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -77,8 +77,10 @@ impl AcmeState {
     /// It cannot.
     pub fn prepare(&self) -> Result<(), AcmeError> {
         let names = self.folder.join("names");
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&names);
-        made.map_err(|error| self.failed("cannot create", &names, &error))?;
+        for folder in [&self.folder, &names] {
+            let made = private_folder::create(folder);
+            made.map_err(|refused| AcmeError::local("--acme", refused))?;
+        }
         let lock = self.lock_file();
         lock.map(drop).map_err(|error| self.failed("cannot write in", &self.folder, &error))
     }

@@ -7,6 +7,7 @@
 //! - [`message_socket`]: messages between programs, with descriptors.
 //! - [`waker`]: ending a wait from another thread, by eventfd(2) or by a signal.
 //! - [`shared_counters`]: numbers in memory that processes share.
+//! - [`private_folder`]: folders in which nobody but their owner can put anything.
 //! - [`process`]: CPU clocks, pinning, limits, rights, children.
 //! - [`reserve`]: memory for the time when the kernel gives no more.
 //! - [`tcp_table`]: the kernel's tables of TCP sockets.
@@ -34,6 +35,7 @@
 
 pub mod errno;
 pub mod message_socket;
+pub mod private_folder;
 pub mod process;
 pub mod reserve;
 pub mod ring;

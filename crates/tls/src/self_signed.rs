@@ -4,12 +4,11 @@
 //! Servers that start at once find one authority: the folder has a lock, which one of them holds at a time.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use drover_sys::whole_file;
+use drover_sys::{private_folder, whole_file};
 use drover_usage::UsageError;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -60,12 +59,7 @@ pub struct LocalCertificate {
 /// # Errors
 /// The folder belongs to somebody else, or others can write it; it cannot be written, or what is in it cannot be read.
 pub fn certificate(folder: &Path, names: &[String]) -> anyhow::Result<LocalCertificate> {
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
-    refuse_shared(folder)?;
+    private_folder::create(folder).map_err(|refused| UsageError::new(refused.to_string()))?;
     let _lock = lock(folder)?;
     let (authority, authority_key) = (folder.join("ca.pem"), folder.join("ca-key.pem"));
     let files = files(folder);
@@ -78,27 +72,6 @@ pub fn certificate(folder: &Path, names: &[String]) -> anyhow::Result<LocalCerti
     }
     let (text, key_text) = (read(&files.certificate)?, read(&files.key)?);
     Ok(LocalCertificate { files, text, key_text, authority, is_new_authority })
-}
-
-/// Refuses a folder in which somebody else can put an authority of their own in place of this machine's, or read its key. Root can do
-/// so anyway.
-fn refuse_shared(folder: &Path) -> anyhow::Result<()> {
-    let (name, own) = (folder.display(), rustix::process::geteuid().as_raw());
-    let metadata = folder.metadata().with_context(|| format!("cannot look at {name}"))?;
-    if ![0, own].contains(&metadata.uid()) {
-        bail!(UsageError::new(format!(
-            "{name} belongs to user {}, who could replace the local CA; run 'chown {own} {name}', or set XDG_STATE_HOME to a \
-             folder of your own",
-            metadata.uid()
-        )));
-    }
-    if metadata.mode() & 0o022 != 0 {
-        bail!(UsageError::new(format!(
-            "other users can write {name} (mode {:03o}), and could replace the local CA; run 'chmod 700 {name}'",
-            metadata.mode() & 0o777
-        )));
-    }
-    Ok(())
 }
 
 /// Waits for the folder's lock, for which nothing is written there. It is free again when the descriptor is closed (flock(2)).
@@ -266,32 +239,6 @@ mod tests {
         assert_eq!(mode(&folder), 0o700);
         assert_eq!(mode(&made.files.key), 0o600);
         assert_eq!(mode(&folder.join("ca-key.pem")), 0o600);
-    }
-
-    /// What others could write is not trusted to be this machine's.
-    #[test]
-    fn a_folder_that_others_can_write_is_refused_with_the_remedy() {
-        use std::os::unix::fs::{PermissionsExt, chown};
-
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        let refused = || format!("{:#}", certificate(path, &names(&["localhost"])).unwrap_err());
-        for mode in [0o720, 0o702, 0o777] {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-            let told = refused();
-            assert!(told.contains(&format!("mode {mode:03o}")), "{told}");
-            assert!(told.contains(&format!("chmod 700 {}", path.display())), "{told}");
-            assert_eq!(fs::read_dir(path).unwrap().count(), 0, "nothing is made there");
-        }
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-        certificate(path, &names(&["localhost"])).unwrap();
-        // Only root can give a folder away.
-        if rustix::process::geteuid().is_root() {
-            chown(path, Some(4_000_000), None).unwrap();
-            let told = refused();
-            assert!(told.contains("belongs to user 4000000"), "{told}");
-            assert!(told.contains(&format!("chown 0 {}", path.display())), "{told}");
-        }
     }
 
     /// Without a lock some find the authority of one and the key of another.
