@@ -50,7 +50,7 @@ fn run(input: &[u8], piece: usize, requests: u8) -> (BTreeMap<u32, Response>, Ve
                     responses.entry(stream.get()).or_default().body.extend_from_slice(bytes);
                     ended = ends.then(|| (stream, "whole".to_owned()));
                 }
-                ClientEvent::Reset { stream, code } => ended = Some((stream, format!("{code:?}"))),
+                ClientEvent::Reset { stream, code, .. } => ended = Some((stream, format!("{code:?}"))),
                 ClientEvent::GoAway { last, code } => told.push(format!("{} {code:?}", last.get())),
                 ClientEvent::Failed { code, reason } => {
                     told.push(format!("{code:?} {reason}"));

@@ -45,7 +45,8 @@ pub use error::ErrorCode;
 pub use frame::{FRAME_HEADER, FRAME_MOST, PREFACE, StreamId};
 pub use limits::Http2Limits;
 pub use priority::StreamPriority;
-pub use server::{DataTurn, ServerConnection, ServerEvent};
+pub use schedule::DataTurn;
+pub use server::{ServerConnection, ServerEvent};
 
 /// The longest frame with its header, in bytes: an input buffer needs room for one.
 pub const RECEIVE_MOST: usize = FRAME_HEADER + FRAME_MOST;

@@ -7,6 +7,15 @@
 use crate::frame::StreamId;
 use crate::streams::StreamTable;
 
+/// Whose turn it is to send DATA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataTurn {
+    /// The stream.
+    pub stream: StreamId,
+    /// How many bytes it may send: what both windows allow, up to [`FRAME_MOST`](crate::FRAME_MOST), and never 0.
+    pub most: usize,
+}
+
 /// One frame in so many goes to a stream that would have to wait.
 const ONE_IN: u32 = 8;
 

@@ -64,6 +64,12 @@ impl<S> StreamRecord<S> {
         Ok(())
     }
 
+    /// Whether the body of a request is not sent as a whole, and somebody may need the rest.
+    #[inline]
+    pub(crate) fn uploads(&self) -> bool {
+        !self.is(state::LOCAL_ENDED | state::REMOTE_ENDED)
+    }
+
     /// Whether DATA can follow: the head has been sent, the body has not ended, and its bytes are at hand.
     #[inline]
     pub(crate) fn offers_data(&self) -> bool {

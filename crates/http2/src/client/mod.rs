@@ -1,23 +1,19 @@
-//! A client's side of a connection, as a load generator needs it: many requests without bodies, whose responses are read as they
-//! come.
+//! A client's side of a connection, as a load generator needs it: many requests, whose responses are read as they come.
 
+mod control;
 mod receive;
+mod send;
+mod windows;
 
 use crate::block::PartialBlock;
 use crate::error::{ErrorCode, ProtocolFault};
-use crate::frame::{self, FIRST_WINDOW, FRAME_MOST, MOST_31, PREFACE, StreamId};
+use crate::frame::{self, FIRST_WINDOW, PREFACE, StreamId};
 use crate::head::response::ResponseHeadText;
 use crate::hpack::{HpackDecoder, TableUpdate};
-use crate::priority::StreamPriority;
 use crate::settings::{self, setting};
-use crate::streams::{StreamRecord, StreamTable, state};
+use crate::streams::{StreamTable, state};
 use receive::{CurrentData, ResponseTarget};
-
-/// How much the server may send on all streams together, in bytes.
-const CONNECTION_WINDOW: u32 = 16 << 20;
-
-/// How much the server may send on one stream, in bytes.
-const STREAM_WINDOW: u32 = 1 << 20;
+use windows::ReceiveWindows;
 
 /// How many streams are opened before the server has said how many it takes. RFC 9113 section 6.5.2 knows no limit then, and
 /// recommends that servers allow 100.
@@ -28,9 +24,10 @@ const HEAD_MOST: usize = 64 << 10;
 
 /// A client's side of a connection of HTTP/2: bytes in, values out. It does no I/O and has no clock.
 ///
-/// Requests are sent by [`request`](Self::request), and [`receive`](Self::receive) tells what comes back. Windows are large and
-/// are given back as soon as bytes have been told. `S` is what the caller keeps of each stream: it stays until
-/// [`finished`](Self::finished) takes it.
+/// Requests are sent by [`request`](Self::request), and with a body by [`request_with_body`](Self::request_with_body), whose bytes
+/// go out when it is their [turn](Self::next). [`receive`](Self::receive) tells what comes back. Windows are large and are given
+/// back as soon as bytes have been told, unless the connection is a [slow](Self::slow) one. `S` is what the caller keeps of each
+/// stream: it stays until [`finished`](Self::finished) takes it.
 #[derive(Debug)]
 pub struct ClientConnection<S> {
     streams: StreamTable<S>,
@@ -40,7 +37,17 @@ pub struct ClientConnection<S> {
     data: CurrentData,
     /// How many bytes of a frame's payload are to be dropped.
     skip: usize,
-    receive_window: u32,
+    /// The block of the head that `head` is made of; empty: there is none.
+    last_block: Vec<u8>,
+    windows: ReceiveWindows,
+    /// How much we may send on all streams together.
+    send_window: u32,
+    /// How much we may send on a new stream.
+    first_window: u32,
+    /// How many requests have bodies that are not sent as a whole.
+    uploads: u32,
+    /// Counts frames of DATA that were sent.
+    turn: u32,
     /// The number of the newest stream, 0 before the first.
     last_id: u32,
     /// How many streams have not ended.
@@ -56,7 +63,7 @@ pub struct ClientConnection<S> {
 
 /// What a connection has to tell its caller.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ClientEvent<'a> {
+pub enum ClientEvent<'s, 'i> {
     /// The input ends before there is anything to tell. Up to [`RECEIVE_MOST`](crate::RECEIVE_MOST) bytes have to fit in the
     /// input, together with what was not used.
     Incomplete,
@@ -67,7 +74,9 @@ pub enum ClientEvent<'a> {
         /// Its status, from 100 to 199.
         status: u16,
         /// The head as one of HTTP/1.1, in a buffer that is used again.
-        head: &'a [u8],
+        head: &'s [u8],
+        /// How many bytes its header block had.
+        packed: usize,
     },
     /// The head of a response.
     Head {
@@ -76,7 +85,9 @@ pub enum ClientEvent<'a> {
         /// Its status, from 200 to 999.
         status: u16,
         /// The head as one of HTTP/1.1, in a buffer that is used again.
-        head: &'a [u8],
+        head: &'s [u8],
+        /// How many bytes its header block had.
+        packed: usize,
         /// The response has ended: it has no body, whatever its `content-length` says. That is wrong unless the request was HEAD,
         /// or the status is 204 or 304.
         ends: bool,
@@ -86,7 +97,7 @@ pub enum ClientEvent<'a> {
         /// Their stream.
         stream: StreamId,
         /// The bytes, a part of the input. There can be none if the response ends.
-        bytes: &'a [u8],
+        bytes: &'i [u8],
         /// The response has ended, with as many bytes as `content-length` has said.
         ends: bool,
     },
@@ -96,6 +107,8 @@ pub enum ClientEvent<'a> {
         stream: StreamId,
         /// The server's code; or ours if the server has done something wrong on the stream.
         code: ErrorCode,
+        /// What the server has done wrong on the stream, and the section that forbids it; `None`: the server has ended the stream.
+        reason: Option<&'static str>,
     },
     /// The server opens no more streams (GOAWAY); those above `last` are told as reset with `REFUSED_STREAM`, and may be sent on
     /// another connection.
@@ -117,16 +130,22 @@ pub enum ClientEvent<'a> {
 impl<S> ClientConnection<S> {
     /// Begins a connection: writes the preface, our SETTINGS, and a larger window for the connection, to `out`.
     pub fn new(out: &mut Vec<u8>) -> ClientConnection<S> {
+        ClientConnection::with(ReceiveWindows::automatic(), out)
+    }
+
+    fn with(windows: ReceiveWindows, out: &mut Vec<u8>) -> ClientConnection<S> {
         out.extend_from_slice(PREFACE);
         // Without dynamic table each response says what it says by itself, and is counted so.
         let settings = [
             (setting::HEADER_TABLE_SIZE, 0),
             (setting::ENABLE_PUSH, 0),
-            (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (setting::INITIAL_WINDOW_SIZE, windows.of_stream),
             (setting::MAX_HEADER_LIST_SIZE, HEAD_MOST as u32),
         ];
         settings::push(out, &settings);
-        frame::push_window_update(out, 0, CONNECTION_WINDOW - FIRST_WINDOW);
+        if windows.of_connection > FIRST_WINDOW {
+            frame::push_window_update(out, 0, windows.of_connection - FIRST_WINDOW);
+        }
         let mut decoder = HpackDecoder::new(crate::hpack::TABLE_SIZE);
         // The server has seen the settings when it encodes its first response.
         decoder.set_most(0);
@@ -137,7 +156,12 @@ impl<S> ClientConnection<S> {
             block: PartialBlock::new(),
             data: CurrentData::default(),
             skip: 0,
-            receive_window: CONNECTION_WINDOW,
+            last_block: Vec::new(),
+            windows,
+            send_window: FIRST_WINDOW,
+            first_window: FIRST_WINDOW,
+            uploads: 0,
+            turn: 0,
             last_id: 0,
             open: 0,
             most_open: FIRST_STREAMS,
@@ -146,36 +170,6 @@ impl<S> ClientConnection<S> {
             failed: None,
             table_update: TableUpdate::default(),
         }
-    }
-
-    /// Whether another request can be sent now: the server takes another stream, and does not go away.
-    #[must_use]
-    pub fn can_request(&self) -> bool {
-        let is_alive = self.failed.is_none() && self.last_answered.is_none();
-        is_alive && self.open < self.most_open && self.last_id < MOST_31
-    }
-
-    /// Writes a request without a body to `out`; `block` is its header block, with `:method`, `:scheme`, `:authority` and `:path`
-    /// in front. `None`, and `kept` is dropped, if it [cannot be sent](Self::can_request).
-    pub fn request(&mut self, block: &[u8], kept: S, out: &mut Vec<u8>) -> Option<StreamId> {
-        if !self.can_request() {
-            return None;
-        }
-        let update = self.table_update.take();
-        self.last_id += if self.last_id == 0 { 1 } else { 2 };
-        self.open += 1;
-        frame::push_block(out, self.last_id, update, block, true, FRAME_MOST);
-        self.streams.add(StreamRecord {
-            id: self.last_id,
-            send_window: 0,
-            receive_window: STREAM_WINDOW,
-            turn: 0,
-            content_left: None,
-            state: state::LOCAL_ENDED,
-            priority: StreamPriority::default(),
-            kept: Some(kept),
-        });
-        Some(StreamId(self.last_id))
     }
 
     /// What the caller keeps of a stream; `None` once [`finished`](Self::finished) has taken it.
@@ -195,6 +189,18 @@ impl<S> ClientConnection<S> {
         self.most_open as usize
     }
 
+    /// Whether the server's SETTINGS have come.
+    #[must_use]
+    pub fn is_greeted(&self) -> bool {
+        self.has_settings
+    }
+
+    /// Whether the server opens no more streams: it has sent GOAWAY.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.last_answered.is_some()
+    }
+
     /// Takes what was kept of a stream that has ended. `None`, and nothing happens, if it has not.
     pub fn finished(&mut self, stream: StreamId) -> Option<S> {
         let has_ended = self.streams.peek(stream)?.is(state::REMOTE_ENDED);
@@ -208,6 +214,7 @@ impl<S> ClientConnection<S> {
         }
         frame::push_reset(out, stream.0, code);
         self.open -= 1;
+        self.stop_upload(stream);
         if self.data.stream == stream.0 {
             self.skip += self.data.drop_rest();
         }

@@ -1,15 +1,15 @@
 //! What comes in: frame by frame, until there is something to tell.
 
-use super::{
-    CONNECTION_WINDOW, ClientConnection, ClientEvent, HEAD_MOST, STREAM_WINDOW, StreamId, state,
-};
+use super::{ClientConnection, ClientEvent, HEAD_MOST, StreamId, state};
 use crate::block;
 use crate::error::{ErrorCode, ProtocolFault};
 use crate::frame::{
     self, DataLengths, FRAME_HEADER, FRAME_MOST, FrameHeader, MOST_31, flag, kind, push_go_away,
 };
 use crate::head::{NoFields, TrailerCheck};
-use crate::settings::SettingsChange;
+
+/// Longer blocks are not compared with the next one.
+const REPEATED_MOST: usize = 4 << 10;
 
 /// What is done with a header block.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +39,11 @@ impl CurrentData {
 }
 
 /// An event, without what it borrows.
-enum Told {
+pub(super) enum Told {
     Incomplete,
     Head {
         stream: u32,
+        packed: usize,
         ends: bool,
     },
     /// The last `len` bytes that were used.
@@ -54,6 +55,7 @@ enum Told {
     Reset {
         stream: u32,
         code: ErrorCode,
+        reason: Option<&'static str>,
     },
     GoAway {
         last: u32,
@@ -65,35 +67,39 @@ enum Told {
     },
 }
 
-type FrameResult = Result<Option<Told>, ProtocolFault>;
+pub(super) type FrameResult = Result<Option<Told>, ProtocolFault>;
 
 impl<S> ClientConnection<S> {
     /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it.
     /// What the protocol demands is appended to `out`. To be called again, with what is left, until nothing complete is left.
-    pub fn receive<'a>(
-        &'a mut self,
-        input: &'a [u8],
+    pub fn receive<'s, 'i>(
+        &'s mut self,
+        input: &'i [u8],
         out: &mut Vec<u8>,
-    ) -> (usize, ClientEvent<'a>) {
+    ) -> (usize, ClientEvent<'s, 'i>) {
         let (used, told) = self.take(input, out);
         let event = match told {
             Told::Incomplete => ClientEvent::Incomplete,
-            Told::Head { stream, .. } if self.head.status < 200 => ClientEvent::Interim {
+            Told::Head { stream, packed, .. } if self.head.status < 200 => ClientEvent::Interim {
                 stream: StreamId(stream),
                 status: self.head.status,
                 head: &self.head.text,
+                packed,
             },
-            Told::Head { stream, ends } => ClientEvent::Head {
+            Told::Head { stream, packed, ends } => ClientEvent::Head {
                 stream: StreamId(stream),
                 status: self.head.status,
                 head: &self.head.text,
+                packed,
                 ends,
             },
             Told::Data { stream, len, ends } => {
                 let bytes = &input[used - len..used];
                 ClientEvent::Data { stream: StreamId(stream), bytes, ends }
             }
-            Told::Reset { stream, code } => ClientEvent::Reset { stream: StreamId(stream), code },
+            Told::Reset { stream, code, reason } => {
+                ClientEvent::Reset { stream: StreamId(stream), code, reason }
+            }
             Told::GoAway { last, code } => ClientEvent::GoAway { last: StreamId(last), code },
             Told::Failed { code, reason } => ClientEvent::Failed { code, reason },
         };
@@ -106,7 +112,7 @@ impl<S> ClientConnection<S> {
             let mut used = 0;
             let taken = match (self.failed, self.unanswered()) {
                 (Some(fault), _) => Err(fault),
-                (None, Some(stream)) => Ok(self.end_early(stream, ErrorCode::RefusedStream)),
+                (None, Some(stream)) => Ok(self.end_early(stream, ErrorCode::RefusedStream, None)),
                 (None, None) => self.take_frame(&input[at..], &mut used, out),
             };
             at += used;
@@ -137,24 +143,30 @@ impl<S> ClientConnection<S> {
     }
 
     /// Ends a stream whose response does not come, or not as a whole.
-    fn end_early(&mut self, stream: u32, code: ErrorCode) -> Option<Told> {
+    fn end_early(
+        &mut self,
+        stream: u32,
+        code: ErrorCode,
+        reason: Option<&'static str>,
+    ) -> Option<Told> {
         let record = self.streams.get(StreamId(stream))?;
         if record.is(state::REMOTE_ENDED) {
             return None;
         }
         record.state |= state::REMOTE_ENDED | state::WORKS_ON;
         self.open -= 1;
+        self.stop_upload(StreamId(stream));
         if self.data.stream == stream {
             self.skip += self.data.drop_rest();
         }
-        Some(Told::Reset { stream, code })
+        Some(Told::Reset { stream, code, reason })
     }
 
     /// Takes one frame, or the part of DATA that is there; `used` stays 0 if it is not complete.
     fn take_frame(&mut self, input: &[u8], used: &mut usize, out: &mut Vec<u8>) -> FrameResult {
         if self.data.left > 0 && self.skip == 0 {
             *used = self.data.left.min(input.len());
-            return Ok(if *used > 0 { self.tell_data(*used) } else { None });
+            return Ok(if *used > 0 { self.tell_data(*used, out) } else { None });
         }
         if self.skip > 0 {
             *used = self.skip.min(input.len());
@@ -184,12 +196,12 @@ impl<S> ClientConnection<S> {
             kind::RST_STREAM => self.take_reset(header, payload),
             kind::GOAWAY => self.take_go_away(header, payload),
             kind::PUSH_PROMISE => Err(ProtocolFault::Push),
-            _ => self.take_control(header, payload, out).map(|()| None),
+            _ => self.take_control(header, payload, out),
         }
     }
 
     /// Fails if we have not begun the stream.
-    fn check_began(&self, stream: u32) -> Result<(), ProtocolFault> {
+    pub(super) fn check_began(&self, stream: u32) -> Result<(), ProtocolFault> {
         match stream {
             0 => Err(ProtocolFault::NeedsStream),
             _ if stream > self.last_id || stream.is_multiple_of(2) => {
@@ -199,52 +211,10 @@ impl<S> ClientConnection<S> {
         }
     }
 
-    /// Takes SETTINGS, PING, PRIORITY and WINDOW_UPDATE. We send no DATA, so that windows need not be counted.
-    fn take_control(
-        &mut self,
-        header: FrameHeader,
-        payload: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), ProtocolFault> {
-        match header.kind {
-            kind::SETTINGS if header.stream != 0 => Err(ProtocolFault::SettingsOnStream),
-            kind::SETTINGS if header.has(flag::ACK) && payload.is_empty() => Ok(()),
-            kind::SETTINGS if header.has(flag::ACK) => Err(ProtocolFault::SettingsSize),
-            kind::SETTINGS => {
-                let change = SettingsChange::read(payload, true)?;
-                self.table_update.allowed(change.table);
-                // The first SETTINGS of a server without limit lift that of the beginning.
-                let usual = if self.has_settings { self.most_open } else { u32::MAX };
-                self.most_open = change.streams.unwrap_or(usual);
-                self.has_settings = true;
-                frame::push(out, kind::SETTINGS, flag::ACK, 0, &[]);
-                Ok(())
-            }
-            kind::PING if header.stream != 0 => Err(ProtocolFault::PingOnStream),
-            kind::PING if payload.len() != 8 => Err(ProtocolFault::PingSize),
-            kind::PING if header.has(flag::ACK) => Ok(()),
-            kind::PING => {
-                frame::push(out, kind::PING, flag::ACK, 0, payload);
-                Ok(())
-            }
-            kind::PRIORITY if header.stream == 0 => Err(ProtocolFault::NeedsStream),
-            kind::PRIORITY if payload.len() != 5 => Err(ProtocolFault::PrioritySize),
-            kind::PRIORITY => Ok(()),
-            _ => {
-                let by = payload.try_into().map_err(|_| ProtocolFault::WindowUpdateSize)?;
-                if header.stream != 0 {
-                    self.check_began(header.stream)?;
-                }
-                let is_empty = u32::from_be_bytes(by) & MOST_31 == 0;
-                if is_empty { Err(ProtocolFault::EmptyWindowUpdate) } else { Ok(()) }
-            }
-        }
-    }
-
     fn take_reset(&mut self, header: FrameHeader, payload: &[u8]) -> FrameResult {
         let code = payload.try_into().map_err(|_| ProtocolFault::ResetSize)?;
         self.check_began(header.stream)?;
-        Ok(self.end_early(header.stream, ErrorCode::of(u32::from_be_bytes(code))))
+        Ok(self.end_early(header.stream, ErrorCode::of(u32::from_be_bytes(code)), None))
     }
 
     fn take_go_away(&mut self, header: FrameHeader, payload: &[u8]) -> FrameResult {
@@ -288,10 +258,38 @@ impl<S> ClientConnection<S> {
             Some(_) => ResponseTarget::Head,
         };
         if let ResponseTarget::Head = target {
+            if header.has(flag::END_HEADERS) {
+                return self.take_whole_head(header.stream, fragment, ends, out);
+            }
+            self.last_block.clear();
             self.head.begin(HEAD_MOST);
         }
         self.block.begin(header.stream, ends, target);
         self.take_fragment(fragment, header.has(flag::END_HEADERS), out)
+    }
+
+    /// Takes a head that is one block. A block that is byte by byte the one before means the same: our table has no room, so that no
+    /// block depends on another one.
+    fn take_whole_head(
+        &mut self,
+        stream: u32,
+        block: &[u8],
+        ends: bool,
+        out: &mut Vec<u8>,
+    ) -> FrameResult {
+        if block == self.last_block && !block.is_empty() {
+            return Ok(self.tell_head(stream, block.len(), ends, out));
+        }
+        self.last_block.clear();
+        self.head.begin(HEAD_MOST);
+        self.block.begin(stream, ends, ResponseTarget::Head);
+        let told = self.take_fragment(block, true, out);
+        if let Ok(Some(Told::Head { .. })) = told
+            && block.len() <= REPEATED_MOST
+        {
+            self.last_block.extend_from_slice(block);
+        }
+        told
     }
 
     /// Decodes a part of a block, and tells what the block says when it has ended.
@@ -318,7 +316,7 @@ impl<S> ClientConnection<S> {
         match self.block.target.take() {
             Some(ResponseTarget::Head) => Ok(self.take_head(stream, ends, out)),
             Some(ResponseTarget::Trailers(None)) => {
-                self.end_stream(stream);
+                self.end_stream(stream, out);
                 Ok(Some(Told::Data { stream, len: 0, ends: true }))
             }
             Some(ResponseTarget::Trailers(Some(fault))) => {
@@ -329,25 +327,34 @@ impl<S> ClientConnection<S> {
     }
 
     fn take_head(&mut self, stream: u32, ends: bool, out: &mut Vec<u8>) -> Option<Told> {
-        let fault = match self.head.finish() {
-            Ok(false) => Some(ProtocolFault::FieldTooLong),
+        match self.head.finish() {
+            Ok(true) => self.tell_head(stream, self.block.packed, ends, out),
+            Ok(false) => self.stream_fault(stream, ProtocolFault::FieldTooLong, out),
+            Err(fault) => self.stream_fault(stream, fault, out),
+        }
+    }
+
+    /// Tells of the head that was taken.
+    fn tell_head(
+        &mut self,
+        stream: u32,
+        packed: usize,
+        ends: bool,
+        out: &mut Vec<u8>,
+    ) -> Option<Told> {
+        if ends && self.head.status < 200 {
             // An interim response cannot be the last one (RFC 9113 section 8.1).
-            Ok(true) if ends && self.head.status < 200 => Some(ProtocolFault::Status),
-            Ok(true) => None,
-            Err(fault) => Some(fault),
-        };
-        if let Some(fault) = fault {
-            return self.stream_fault(stream, fault, out);
+            return self.stream_fault(stream, ProtocolFault::Status, out);
         }
         if ends {
-            self.end_stream(stream);
+            self.end_stream(stream, out);
         } else if self.head.status >= 200
             && let Some(record) = self.streams.get(StreamId(stream))
         {
             record.state |= state::HAS_BODY;
             record.content_left = self.head.content_length;
         }
-        Some(Told::Head { stream, ends })
+        Some(Told::Head { stream, packed, ends })
     }
 
     /// Takes the beginning of DATA; its bytes are told as they come.
@@ -362,19 +369,13 @@ impl<S> ClientConnection<S> {
         let Some(lengths) = DataLengths::read(header, payload)? else { return Ok(None) };
         let DataLengths { before, data: len, padding } = lengths;
         *used = FRAME_HEADER + before;
-        let window = self.receive_window.checked_sub(header.len as u32);
-        self.receive_window = window.ok_or(ProtocolFault::OverWindow)?;
-        if self.receive_window < CONNECTION_WINDOW / 2 {
-            let back = CONNECTION_WINDOW - self.receive_window;
-            frame::push_window_update(out, 0, back);
-            self.receive_window = CONNECTION_WINDOW;
-        }
+        self.windows.take(header.len, out)?;
         let ends = header.has(flag::END_STREAM);
         match self.count_data(header, len as u64, ends, out) {
             Ok(true) => {
                 self.data = CurrentData { stream: header.stream, left: len, padding, ends };
                 // Without bytes there is nothing to wait for.
-                Ok(if len == 0 { self.tell_data(0) } else { None })
+                Ok(if len == 0 { self.tell_data(0, out) } else { None })
             }
             Ok(false) => {
                 self.skip = len + padding;
@@ -409,15 +410,14 @@ impl<S> ClientConnection<S> {
             return Err(ProtocolFault::DataBeforeHead);
         }
         record.count_data(header.len, len, ends)?;
-        if !ends && record.receive_window < STREAM_WINDOW / 2 {
-            frame::push_window_update(out, header.stream, STREAM_WINDOW - record.receive_window);
-            record.receive_window = STREAM_WINDOW;
+        if !ends {
+            self.windows.renew(record, out);
         }
         Ok(true)
     }
 
     /// Tells of the next `len` bytes of the frame that has begun; `None`: there are none, and the response goes on.
-    fn tell_data(&mut self, len: usize) -> Option<Told> {
+    fn tell_data(&mut self, len: usize, out: &mut Vec<u8>) -> Option<Told> {
         self.data.left -= len;
         let stream = self.data.stream;
         if self.data.left > 0 {
@@ -426,27 +426,31 @@ impl<S> ClientConnection<S> {
         let ends = self.data.ends;
         self.skip = self.data.drop_rest();
         if ends {
-            self.end_stream(stream);
+            self.end_stream(stream, out);
         }
         (ends || len > 0).then_some(Told::Data { stream, len, ends })
     }
 
-    fn end_stream(&mut self, stream: u32) {
-        if let Some(record) = self.streams.get(StreamId(stream)) {
-            record.state |= state::REMOTE_ENDED;
-            self.open -= 1;
+    /// Notes that a response is whole. Nobody needs the rest of its request (RFC 9113 section 8.1).
+    fn end_stream(&mut self, stream: u32, out: &mut Vec<u8>) {
+        let Some(record) = self.streams.get(StreamId(stream)) else { return };
+        record.state |= state::REMOTE_ENDED;
+        let is_cut = record.state & state::LOCAL_ENDED == 0;
+        self.open -= 1;
+        if is_cut && self.stop_upload(StreamId(stream)) {
+            frame::push_reset(out, stream, ErrorCode::Cancel);
         }
     }
 
     /// Resets a stream for what the server has done wrong on it.
     #[cold]
-    fn stream_fault(
+    pub(super) fn stream_fault(
         &mut self,
         stream: u32,
         fault: ProtocolFault,
         out: &mut Vec<u8>,
     ) -> Option<Told> {
         frame::push_reset(out, stream, fault.code());
-        self.end_early(stream, fault.code())
+        self.end_early(stream, fault.code(), Some(fault.reason()))
     }
 }

@@ -15,7 +15,6 @@ use crate::priority::StreamPriority;
 use crate::settings::{self, setting};
 use crate::streams::{StreamTable, state};
 use headers::{BlockTarget, LastBlock};
-pub use send::DataTurn;
 
 /// The connection's window for what clients send: bodies are dropped, so that it need not be large.
 const CONNECTION_WINDOW: u32 = FIRST_WINDOW;

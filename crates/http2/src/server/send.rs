@@ -3,17 +3,8 @@
 use super::ServerConnection;
 use crate::error::ErrorCode;
 use crate::frame::{self, FRAME_HEADER, FRAME_MOST, FrameHeader, StreamId, flag, kind};
-use crate::schedule;
+use crate::schedule::{self, DataTurn};
 use crate::streams::state;
-
-/// Whose turn it is to send DATA.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DataTurn {
-    /// The stream.
-    pub stream: StreamId,
-    /// How many bytes it may send: what both windows allow, up to [`FRAME_MOST`], and never 0.
-    pub most: usize,
-}
 
 impl<S> ServerConnection<S> {
     /// Writes the head of a response to `out`: `block` is a header block, made by the functions of [`hpack`](crate::hpack). With

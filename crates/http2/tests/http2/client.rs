@@ -47,14 +47,14 @@ impl Client {
             told.push(match event {
                 ClientEvent::Incomplete => return (at, told),
                 ClientEvent::Interim { stream, status, .. } => Told::Interim(stream.get(), status),
-                ClientEvent::Head { stream, status, head, ends } => {
+                ClientEvent::Head { stream, status, head, ends, .. } => {
                     let head = String::from_utf8_lossy(head).into_owned();
                     Told::Head(stream.get(), status, head, ends)
                 }
                 ClientEvent::Data { stream, bytes, ends } => {
                     Told::Data(stream.get(), bytes.to_vec(), ends)
                 }
-                ClientEvent::Reset { stream, code } => Told::Reset(stream.get(), code),
+                ClientEvent::Reset { stream, code, .. } => Told::Reset(stream.get(), code),
                 ClientEvent::GoAway { last, code } => Told::GoAway(last.get(), code),
                 ClientEvent::Failed { code, reason } => {
                     told.push(Told::Failed(code, reason));

@@ -20,3 +20,6 @@ mod rules;
 
 /// Requests, bodies, responses, windows and turns.
 mod server;
+
+/// Bodies of requests, and windows that a client gives back late.
+mod uploads;

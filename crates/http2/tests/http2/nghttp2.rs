@@ -305,7 +305,7 @@ fn nghttp2_as_a_server_answers_every_request() {
             at += used;
             let ended = match event {
                 ClientEvent::Incomplete => break,
-                ClientEvent::Head { stream, status: 200, head, ends } => {
+                ClientEvent::Head { stream, status: 200, head, ends, .. } => {
                     assert!(str::from_utf8(head).unwrap().contains("\r\nserver: nghttp2\r\n"));
                     ends.then_some(stream)
                 }
@@ -324,4 +324,58 @@ fn nghttp2_as_a_server_answers_every_request() {
     }
     assert_eq!(client.open_streams(), 0);
     oracle.end();
+}
+
+/// Each body is as long as what is asked for.
+#[test]
+fn nghttp2_as_a_server_takes_every_body() {
+    let Some(mut oracle) = Oracle::start(&["server"]) else { return };
+    let mut out = Vec::new();
+    let mut client: ClientConnection<usize> = ClientConnection::new(&mut out);
+    let (mut input, mut asked, mut done) = (Vec::new(), 0, 0);
+    while done < 60 {
+        while asked < 60 && client.can_request() {
+            let length = LENGTHS[asked % LENGTHS.len()];
+            let block = get(&format!("/{length}"), &[("content-length", &length.to_string())]);
+            client.request_with_body(&block, length, &mut out).unwrap();
+            asked += 1;
+        }
+        while let Some(turn) = client.next() {
+            let left = client.stream(turn.stream).unwrap();
+            let len = turn.most.min(*left);
+            *left -= len;
+            let ends = *left == 0;
+            client.push_data(turn.stream, len, ends, &mut out);
+            out.resize(out.len() + len, b'x');
+        }
+        oracle.say(&std::mem::take(&mut out));
+        let part = oracle.from.fill_buf().unwrap();
+        let len = part.len();
+        assert!(len > 0, "the server has ended");
+        input.extend_from_slice(part);
+        oracle.from.consume(len);
+        let mut at = 0;
+        loop {
+            let (used, event) = client.receive(&input[at..], &mut out);
+            at += used;
+            let ended = match event {
+                ClientEvent::Incomplete => break,
+                ClientEvent::Head { stream, status: 200, ends, .. }
+                | ClientEvent::Data { stream, ends, .. } => ends.then_some(stream),
+                other => panic!("{other:?}"),
+            };
+            done += ended.map_or(0, |stream| client.finished(stream).map_or(0, |_| 1));
+        }
+        input.drain(..at);
+    }
+    drop(client);
+    let seen = oracle.end();
+    let mut bytes: Vec<(usize, usize)> = seen
+        .lines()
+        .map(|line| line.split(' ').map(|it| it.parse().unwrap()).collect::<Vec<usize>>())
+        .map(|line| (line[0], line[2]))
+        .collect();
+    bytes.sort_unstable();
+    let expected: Vec<_> = (0..60).map(|at| (2 * at + 1, LENGTHS[at % LENGTHS.len()])).collect();
+    assert_eq!(bytes, expected);
 }

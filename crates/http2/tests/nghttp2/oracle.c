@@ -114,7 +114,8 @@ static nghttp2_nv field(const char *name, const char *value) {
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user) {
     int is_server = user != NULL;
-    if (!is_server || frame->hd.type != NGHTTP2_HEADERS || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
+    int carries = frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA;
+    if (!is_server || !carries || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
     struct stream *stream = stream_of(session, frame->hd.stream_id);
     stream->left = atol(stream->path + 1);
     char length[30];
