@@ -35,6 +35,27 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// The name that RFC 9113 section 7 gives the code, as in `PROTOCOL_ERROR`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorCode::NoError => "NO_ERROR",
+            ErrorCode::ProtocolError => "PROTOCOL_ERROR",
+            ErrorCode::InternalError => "INTERNAL_ERROR",
+            ErrorCode::FlowControlError => "FLOW_CONTROL_ERROR",
+            ErrorCode::SettingsTimeout => "SETTINGS_TIMEOUT",
+            ErrorCode::StreamClosed => "STREAM_CLOSED",
+            ErrorCode::FrameSizeError => "FRAME_SIZE_ERROR",
+            ErrorCode::RefusedStream => "REFUSED_STREAM",
+            ErrorCode::Cancel => "CANCEL",
+            ErrorCode::CompressionError => "COMPRESSION_ERROR",
+            ErrorCode::ConnectError => "CONNECT_ERROR",
+            ErrorCode::EnhanceYourCalm => "ENHANCE_YOUR_CALM",
+            ErrorCode::InadequateSecurity => "INADEQUATE_SECURITY",
+            ErrorCode::Http11Required => "HTTP_1_1_REQUIRED",
+        }
+    }
+
     /// The code with this number. Unknown ones may be treated as `INTERNAL_ERROR` (RFC 9113 section 7).
     #[must_use]
     pub fn of(number: u32) -> ErrorCode {
@@ -199,5 +220,15 @@ mod tests {
             assert_eq!(ErrorCode::of(number) as u32, number);
         }
         assert_eq!(ErrorCode::of(0xe), ErrorCode::InternalError);
+    }
+
+    #[test]
+    fn each_code_has_its_name() {
+        let names: Vec<_> = (0..=0xd).map(|number| ErrorCode::of(number).name()).collect();
+        assert_eq!(
+            (names[0x1], names[0x7], names[0xb]),
+            ("PROTOCOL_ERROR", "REFUSED_STREAM", "ENHANCE_YOUR_CALM")
+        );
+        assert_eq!(names.iter().collect::<std::collections::BTreeSet<_>>().len(), names.len());
     }
 }

@@ -1,8 +1,8 @@
-//! An HTTP/1.1 load generator: connections that send requests on a schedule, check every response, and
+//! A load generator for HTTP/1.1 and HTTP/2: connections that send requests on a schedule, check every response, and
 //! count everything so that the sums add up.
 //!
 //! Latency counts from the intended start of a request, so a server that stalls cannot hide it. The
-//! result warns when the generator itself was the bottleneck. It sends no HTTP/2 and runs no scripts.
+//! result warns when the generator itself was the bottleneck. It runs no scripts.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -30,12 +30,12 @@
 //! # Where things are
 //!
 //! - [`plan`]: what a run is asked to do: its options, when requests start ([`plan::shape`]), which
-//!   requests ([`plan::request`]), in which order ([`plan::order`]), from which local addresses
+//!   requests ([`plan::request`]), over which protocol ([`plan::http2`]), in which order ([`plan::order`]), from which local addresses
 //!   ([`plan::sources`]), and with which TLS ([`plan::tls`]).
 //! - [`mod@run`]: how a run is carried out. `coordinator` leads the workers, `phases` leads one worker
 //!   through a run. `worker` is what the connections of a worker share; it draws the life of a request.
-//!   `client` is one connection; `exchange` sends and receives on it; `reader` reads a response. `tls`
-//!   makes the handshake of a connection.
+//!   `client` is one connection; `exchange` sends and receives on it; `reader` reads a response. `http2` is a connection
+//!   whose requests have streams. `tls` makes the handshake of a connection.
 //! - [`account`]: counts and histograms.
 //! - [`input`]: requests from files of other programs. [`output`]: JSON, CSV, histograms, summary, objectives, and joining
 //!   results.

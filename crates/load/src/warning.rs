@@ -52,6 +52,8 @@ codes! {
     ConnectionsNotAccepted = "connections-not-accepted";
     /// Attempts to connect that failed.
     ConnectsFailed = "connects-failed";
+    /// Streams of each connection that wait because the server takes fewer at once (`SETTINGS_MAX_CONCURRENT_STREAMS`).
+    StreamsLimited = "streams-limited";
     /// Idle connections that were not held to the end.
     IdleLost = "idle-lost";
     /// The run was interrupted before its end. No count.

@@ -12,7 +12,7 @@ use super::console_reporter::say;
 use super::count;
 use super::load::MOST_CONNECTIONS;
 use super::stdout::stdout;
-use super::tls_args::TlsArgs;
+use super::tls_args::{Http2Args, TlsArgs};
 use drover_load::plan::options::LoadOptions;
 use drover_load::plan::request::RequestTemplate;
 use drover_load::plan::shape::Schedule;
@@ -55,6 +55,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     tls: TlsArgs,
+
+    #[command(flatten)]
+    http2: Http2Args,
 }
 
 /// Prints what happens to the connections.
@@ -103,6 +106,7 @@ impl Args {
             Some(period) => (self.connections, 0, Some(Schedule::every(period, self.connections))),
         };
         let tls = self.tls.options(self.url.is_https())?;
+        let protocol = self.http2.protocol([&self.url], None)?;
         let asked = vec![RequestTemplate { url: self.url, content: Arc::default() }];
         let mechanism = self.dispatch.usable(mechanisms::auto_of_readiness)?;
         Ok(LoadOptions {
@@ -113,6 +117,7 @@ impl Args {
             reopen: self.reopen,
             reopen_idle: self.reopen,
             timeout: self.timeout,
+            protocol,
             tls,
             ..LoadOptions::new(asked, mechanism)
         })

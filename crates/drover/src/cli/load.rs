@@ -13,7 +13,7 @@ use super::console_reporter::{ConsoleReporter, OUTPUT, ReportFiles};
 use super::count;
 use super::request_args::{RequestArgs, RequestSelection};
 use super::stdout::stdout;
-use super::tls_args::TlsArgs;
+use super::tls_args::{Http2Args, StreamArgs, TlsArgs};
 use drover_load::output::merge;
 use drover_load::output::objectives::Objectives;
 use drover_load::output::progress::ProgressView;
@@ -52,6 +52,12 @@ pub(super) struct Args {
 
     #[command(flatten)]
     tls: TlsArgs,
+
+    #[command(flatten)]
+    http2: Http2Args,
+
+    #[command(flatten)]
+    streams: StreamArgs,
 
     /// Connections that send requests [default: 64]
     ///
@@ -350,7 +356,10 @@ impl Args {
         let default = if self.connection_rate.is_some() { 4000 } else { 64 };
         let connections = self.connections.unwrap_or(default);
         let schedule = self.schedule(duration, connections)?;
-        let RequestSelection { asked, order, unix, sources, warnings } = self.asked.choose()?;
+        let RequestSelection { asked, order, unix, sources, http2, warnings } =
+            self.asked.choose()?;
+        let urls = asked.iter().map(|request| &request.url);
+        let protocol = self.http2.or(http2).protocol(urls, self.streams.streams)?;
         let tls = self.tls.options(asked.iter().any(|request| request.url.is_https()))?;
         let looks = self.verify.is_some() || self.read_rate.is_some();
         // A parent of several processes chooses for all threads first; each process then chooses for its own threads.
@@ -370,6 +379,7 @@ impl Args {
             order,
             warnings,
             unix,
+            protocol,
             tls,
             sources,
             connections,

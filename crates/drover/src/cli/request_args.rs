@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use drover_load::input::curl::{self, CurlHttp2};
 use drover_load::input::har::{self, MissingBody, Recording};
-use drover_load::input::{curl, text, urls};
+use drover_load::input::{text, urls};
 use drover_load::plan::order::Order;
 use drover_load::plan::request::{RequestContent, RequestMethod, RequestTemplate, parse_field};
 use drover_load::plan::sources::{LocalPorts, SourceList};
 use drover_load::plan::target::Url;
 use drover_load::warning::Warning;
 use drover_usage::UsageError;
+
+use super::tls_args::Http2Wish;
 
 /// What to ask for.
 #[derive(Debug, clap::Args)]
@@ -166,6 +169,8 @@ pub(super) struct RequestSelection {
     pub(super) order: Order,
     pub(super) unix: Option<PathBuf>,
     pub(super) sources: SourceList,
+    /// Whether a request asks for HTTP/2 by itself.
+    pub(super) http2: Http2Wish,
     /// What was noticed when the requests were read.
     pub(super) warnings: Vec<Warning>,
 }
@@ -178,13 +183,18 @@ impl RequestArgs {
         let target = self.target.as_ref();
         let overriding: Vec<String> = self.fields.iter().chain(&self.host).cloned().collect();
         let mut warnings = Vec::new();
+        let mut http2 = Http2Wish::default();
         let (mut asked, weights) = match (&self.har, &self.curl) {
             (Some(file), _) => {
                 let recording = read_har(file, target, self.har_missing.unwrap_or_default())?;
                 warnings = recording.warnings;
                 (recording.requests, None)
             }
-            (_, Some(command)) => (vec![read_curl(command, target)?], None),
+            (_, Some(command)) => {
+                let (request, asked) = read_curl(command, target)?;
+                http2 = asked;
+                (vec![request], None)
+            }
             _ => self.written_out()?,
         };
         if self.har.is_some() || self.curl.is_some() {
@@ -197,6 +207,7 @@ impl RequestArgs {
             order: chosen_order(self.order, weights)?,
             unix: self.unix,
             sources: self.source.with_ports(self.local_ports),
+            http2,
             warnings,
         })
     }
@@ -268,16 +279,28 @@ fn read_har(
     Ok(recording)
 }
 
-/// The request of a curl command line, or of the one in a file.
-fn read_curl(command: &str, target: Option<&Url>) -> Result<RequestTemplate, UsageError> {
+/// The request of a curl command line, or of the one in a file, and whether it asks for HTTP/2.
+fn read_curl(
+    command: &str,
+    target: Option<&Url>,
+) -> Result<(RequestTemplate, Http2Wish), UsageError> {
     let mut read =
         |name: &str| fs::read(name).map_err(|error| format!("cannot read '{name}': {error}"));
-    let Some(file) = command.strip_prefix('@') else {
-        let request = curl::parse(command, target, &mut read);
-        return request.map_err(|error| UsageError::new(format!("--curl: {error}")));
+    let parse = |text: &str, read: &mut text::ReadFile| {
+        let request = curl::parse(text, target, read)?;
+        let is_https = request.url.is_https();
+        // Whoever knows beforehand that a server speaks HTTP/2 need not ask it by an upgrade, which nobody speaks any more.
+        let wish = curl::http2(text).map_or(Http2Wish::default(), |asked| Http2Wish {
+            by_alpn: is_https || asked == CurlHttp2::Negotiated,
+            by_prior_knowledge: !is_https && asked == CurlHttp2::PriorKnowledge,
+        });
+        Ok((request, wish))
     };
-    let request =
-        read(file).and_then(|bytes| curl::parse(text::decode(&bytes)?, target, &mut read));
+    let Some(file) = command.strip_prefix('@') else {
+        let request = parse(command, &mut read);
+        return request.map_err(|error: String| UsageError::new(format!("--curl: {error}")));
+    };
+    let request = read(file).and_then(|bytes| parse(text::decode(&bytes)?, &mut read));
     request.map_err(|error| UsageError::new(format!("--curl @{file}: {error}")))
 }
 

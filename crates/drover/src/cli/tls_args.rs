@@ -1,8 +1,10 @@
-//! Flags for TLS with the servers of https:// URLs.
+//! Flags for how servers are spoken to: TLS with those of https:// URLs, and HTTP/2.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
+use drover_load::plan::http2::HttpProtocol;
+use drover_load::plan::target::Url;
 use drover_load::plan::tls::{SessionResumption, TargetTlsOptions};
 use drover_tls::certificate::CertificateFiles;
 use drover_tls::client::{ClientIdentity, Trust};
@@ -13,6 +15,91 @@ const TLS: &str = "TLS";
 
 /// The variable that names a file for the keys of sessions, as for browsers and curl.
 const KEY_LOG: &str = "SSLKEYLOGFILE";
+
+/// The group of the flags of HTTP/2 in the help.
+const HTTP2: &str = "HTTP/2";
+
+/// The most streams of a connection: no server takes as many.
+const STREAMS_MOST: u32 = 100_000;
+
+/// Whether HTTP/2 is spoken with servers.
+#[derive(Debug, clap::Args)]
+pub(super) struct Http2Args {
+    /// Speak HTTP/2 with the servers of https:// URLs (ALPN)
+    ///
+    /// A server that does not choose h2 is an error
+    #[arg(help_heading = HTTP2)]
+    #[arg(long)]
+    http2: bool,
+
+    /// Speak HTTP/2 with the servers of http:// URLs (prior knowledge)
+    ///
+    /// Nothing is negotiated: the server must know that it gets HTTP/2
+    #[arg(help_heading = HTTP2)]
+    #[arg(long)]
+    h2c: bool,
+}
+
+impl Http2Args {
+    /// Adds what a request asks for by itself.
+    pub(super) fn or(self, asked: Http2Wish) -> Http2Args {
+        Http2Args { http2: self.http2 || asked.by_alpn, h2c: self.h2c || asked.by_prior_knowledge }
+    }
+
+    /// What is spoken with the servers of `urls`; `streams`: how many requests each connection may have under way.
+    ///
+    /// # Errors
+    /// The flag for the other kind of URLs is missing, or there is a number of streams without HTTP/2.
+    pub(super) fn protocol<'u>(
+        &self,
+        urls: impl IntoIterator<Item = &'u Url>,
+        streams: Option<u32>,
+    ) -> Result<HttpProtocol, UsageError> {
+        if !self.http2 && !self.h2c {
+            return match streams {
+                None => Ok(HttpProtocol::Http1),
+                Some(_) => Err(UsageError::new(
+                    "--streams is for HTTP/2: add --http2 (https:// URLs) or --h2c (http:// URLs)",
+                )),
+            };
+        }
+        for url in urls {
+            match (url.is_https(), self.http2, self.h2c) {
+                (false, _, false) => {
+                    return Err(UsageError::new(format!(
+                        "--http2 is for https:// URLs, and {url} is none: use --h2c, which speaks HTTP/2 without TLS"
+                    )));
+                }
+                (true, false, _) => {
+                    return Err(UsageError::new(format!(
+                        "--h2c is for http:// URLs, and {url} is none: use --http2, which chooses HTTP/2 by ALPN"
+                    )));
+                }
+                _ => {}
+            }
+        }
+        Ok(HttpProtocol::Http2 { streams: streams.unwrap_or(1) })
+    }
+}
+
+/// Which HTTP/2 a request asks for by itself, as a command line of curl.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Http2Wish {
+    pub(super) by_alpn: bool,
+    pub(super) by_prior_knowledge: bool,
+}
+
+/// How many requests a connection may have under way.
+#[derive(Debug, clap::Args)]
+pub(super) struct StreamArgs {
+    /// Requests that each connection has under way at once, with --http2 or --h2c [default: 1]
+    ///
+    /// Each stream gets requests as a connection of HTTP/1.1 does. A server may take fewer: a warning says so
+    #[arg(help_heading = HTTP2)]
+    #[arg(short = 'm', long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(STREAMS_MOST)))]
+    pub(super) streams: Option<u32>,
+}
 
 /// With which TLS servers are spoken to.
 #[derive(Debug, clap::Args)]
@@ -169,6 +256,38 @@ mod tests {
         let identity = found.identity.unwrap();
         assert_eq!((&identity.certificate[..], &identity.key[..]), ("cert", "key"));
         assert_eq!(identity.files.key, PathBuf::from(key));
+    }
+
+    #[derive(Debug, Parser)]
+    struct Http2Flags {
+        #[command(flatten)]
+        http2: Http2Args,
+        #[command(flatten)]
+        streams: StreamArgs,
+    }
+
+    #[test]
+    fn http_2_needs_the_flag_for_its_kind_of_url() {
+        let protocol = |arguments: &[&str], urls: &[&str]| {
+            let flags = Http2Flags::try_parse_from([&["x"], arguments].concat()).unwrap();
+            let urls: Vec<Url> = urls.iter().map(|url| url.parse().unwrap()).collect();
+            let found = flags.http2.protocol(&urls, flags.streams.streams);
+            found.map_err(|error| error.to_string())
+        };
+        let (plain, tls) = ("http://a/", "https://a/");
+        let http2 = |streams| Ok(HttpProtocol::Http2 { streams });
+        assert_eq!(protocol(&[], &[plain, tls]), Ok(HttpProtocol::Http1));
+        assert_eq!(protocol(&["--http2"], &[tls]), http2(1));
+        assert_eq!(protocol(&["--h2c", "-m", "100"], &[plain]), http2(100));
+        assert_eq!(protocol(&["--h2c", "--http2", "--streams", "2"], &[plain, tls]), http2(2));
+        for (arguments, urls, mention) in [
+            (&["--http2"][..], &[tls, plain][..], "http://a/ is none: use --h2c"),
+            (&["--h2c"], &[plain, tls], "https://a/ is none: use --http2"),
+            (&["--streams", "2"], &[plain], "--streams is for HTTP/2"),
+        ] {
+            let error = protocol(arguments, urls).unwrap_err();
+            assert!(error.contains(mention), "{arguments:?}: {error}");
+        }
     }
 
     #[test]

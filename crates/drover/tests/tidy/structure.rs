@@ -19,7 +19,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tls", &["sys", "usage", "mech"]),
     ("acme", &["sys", "http1"]),
     ("server", &["sys", "usage", "http1", "http2", "tls", "acme", "mech"]),
-    ("load", &["sys", "usage", "http1", "tls", "mech"]),
+    ("load", &["sys", "usage", "http1", "http2", "tls", "mech"]),
     ("lab", &["sys", "mech", "waiters"]),
     (
         "drover",

@@ -310,8 +310,8 @@ proptest! {
         let mut client = Client::fresh();
         let mut left: Vec<usize> = lengths.iter().map(|length| (*length).min(body as usize)).collect();
         let expected = left.clone();
-        for at in 0..left.len() {
-            let fields = [("content-length", &*left[at].to_string())];
+        for (at, length) in expected.iter().enumerate() {
+            let fields = [("content-length", &*length.to_string())];
             client.connection.request_with_body(&get("/", &fields), at as u32, &mut client.out).unwrap();
         }
         let mut answered = 0;

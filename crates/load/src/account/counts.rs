@@ -15,6 +15,8 @@ use drover_sys::errno::is_exhaustion;
 use drover_tls::client::AgreedTls;
 use hdrhistogram::Histogram;
 
+use crate::account::http2::Http2Events;
+
 /// Why a request got no response, or an attempt to connect failed. The names are those of the JSON
 /// result, after httperf's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub(crate) enum RequestFailure {
     Refused,
     /// The peer ended the connection with a reset.
     Reset,
+    /// The peer ended the stream with a reset, and not because it has done nothing for it.
+    StreamReset,
     /// The TLS handshake failed, or the peer broke TLS later.
     TlsFailed,
     /// No descriptor, or no kernel memory, was left for a socket.
@@ -56,6 +60,8 @@ pub(crate) enum RequestFailure {
     Framing,
     /// A chunked body with an invalid chunk.
     Chunk,
+    /// A violation of HTTP/2.
+    Http2,
     /// More came than the response.
     Excess,
     /// A response came before its request.
@@ -66,7 +72,7 @@ impl RequestFailure {
     const COUNT: usize = RequestFailure::Unsolicited as usize + 1;
 
     /// The failures of the class `protocol`, with their codes in the JSON result.
-    pub(crate) const PROTOCOL: [(RequestFailure, &str); 10] = [
+    pub(crate) const PROTOCOL: [(RequestFailure, &str); 11] = [
         (RequestFailure::NotHttp, "not_http"),
         (RequestFailure::HttpVersion, "http_version"),
         (RequestFailure::StatusLine, "status_line"),
@@ -75,6 +81,7 @@ impl RequestFailure {
         (RequestFailure::HeadTooLong, "head_too_long"),
         (RequestFailure::Framing, "framing"),
         (RequestFailure::Chunk, "chunk"),
+        (RequestFailure::Http2, "http2"),
         (RequestFailure::Excess, "excess"),
         (RequestFailure::Unsolicited, "unsolicited"),
     ];
@@ -244,6 +251,7 @@ pub(crate) struct Account {
     pub(crate) body_bytes: u64,
     pub(crate) connections: ConnectionEvents,
     pub(crate) handshakes: Handshakes,
+    pub(crate) http2: Http2Events,
     /// From the intended start to the last byte of the response; empty in a closed loop, where
     /// `service` has these times.
     pub(crate) latency: TimeHistogram,
@@ -284,6 +292,7 @@ impl Account {
             body_bytes: 0,
             connections: ConnectionEvents::default(),
             handshakes: Handshakes::default(),
+            http2: Http2Events::default(),
             latency: times(),
             service: times(),
             whole: times(),
@@ -308,6 +317,7 @@ impl Account {
         self.connections = ConnectionEvents { reused: 0, ..warm_up.connections };
         self.connect = warm_up.connect;
         (self.handshake, self.handshakes) = (warm_up.handshake, warm_up.handshakes);
+        self.http2 = warm_up.http2;
     }
 
     /// Counts a TLS handshake that is over.
@@ -404,6 +414,7 @@ impl Account {
         // All workers look at the accept queue of one server: the lengths do not add up.
         sum.unaccepted = sum.unaccepted.max(more.unaccepted);
         self.handshakes.merge(&other.handshakes);
+        self.http2.merge(&other.http2);
         for (sum, more) in [
             (&mut self.latency, &other.latency),
             (&mut self.service, &other.service),

@@ -15,7 +15,7 @@ pub struct ErrorCounts {
     pub connect_timeout: u64,
     /// Nothing took the connection.
     pub refused: u64,
-    /// The server reset the connection.
+    /// The server reset the connection; in HTTP/2 also the stream.
     pub reset: u64,
     /// The TLS handshake failed, or the server broke TLS; null if no URL is an `https://` one.
     pub tls_failed: Option<u64>,
@@ -40,7 +40,7 @@ impl ErrorCounts {
             client_timeout: of(RequestFailure::ClientTimeout),
             connect_timeout: of(RequestFailure::ConnectTimeout),
             refused: of(RequestFailure::Refused),
-            reset: of(RequestFailure::Reset),
+            reset: of(RequestFailure::Reset) + of(RequestFailure::StreamReset),
             tls_failed: plan.any_tls().then(|| of(RequestFailure::TlsFailed)),
             fd_unavailable: of(RequestFailure::FdUnavailable),
             address_unavailable: of(RequestFailure::AddressUnavailable),

@@ -3,4 +3,5 @@
 pub(crate) mod counts;
 pub mod errors;
 pub(crate) mod histograms;
+pub(crate) mod http2;
 pub mod seconds;

@@ -231,6 +231,10 @@ fn add(sum: &mut LoadResult, other: LoadResult) {
         (Some(tls), Some(more)) => tls.add(more),
         (tls, more) => *tls = tls.take().or(more),
     }
+    match (&mut sum.http2, other.http2) {
+        (Some(http2), Some(more)) => http2.add(more),
+        (http2, more) => *http2 = http2.take().or(more),
+    }
     sum.start = sum.start.min(other.start);
     sum.requests += other.requests;
     sum.responses += other.responses;

@@ -2,6 +2,7 @@
 
 pub mod csv;
 pub mod hdr;
+pub mod http2;
 pub mod merge;
 pub mod objectives;
 pub mod progress;

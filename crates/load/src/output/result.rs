@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::counts::{Account, RequestFailure, TimeHistogram};
 use crate::account::errors::ErrorCounts;
 use crate::account::histograms::{self, Histograms};
+use crate::output::http2::Http2Result;
 use crate::output::redact;
 use crate::output::tls::TlsResult;
 use crate::output::warnings::{SATURATED, warnings};
@@ -75,6 +76,8 @@ pub struct LoadResult {
     pub connect_error: Option<String>,
     /// TLS with the servers of `https://` URLs; null if there are none.
     pub tls: Option<TlsResult>,
+    /// What happened in HTTP/2 only; null if HTTP/1.1 was spoken.
+    pub http2: Option<Http2Result>,
     /// From a request's intended start to the last byte of its response; in a closed loop from its
     /// sending, because there is no other start. Null if there was no response.
     pub latency_us: Option<Distribution>,
@@ -111,11 +114,12 @@ pub struct LoadResult {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bytes {
-    /// Bytes of requests, without what TLS adds to them.
+    /// Bytes of requests, without what TLS adds to them. In HTTP/2: of their packed header blocks and bodies, without the headers of
+    /// frames.
     pub sent: u64,
-    /// Bytes of the heads of responses, interim responses included.
+    /// Bytes of the heads of responses, interim responses included. In HTTP/2: of their packed header blocks.
     pub head: u64,
-    /// Bytes of bodies, also of incomplete responses. Chunk sizes and line ends do not count.
+    /// Bytes of bodies, also of incomplete responses. Chunk sizes and line ends, or the headers of frames, do not count.
     pub body: u64,
 }
 
@@ -257,6 +261,7 @@ impl LoadResult {
             connections: ConnectionCounts::new(account, plan),
             connect_error: account.connect_error.clone(),
             tls: plan.any_tls().then(|| TlsResult::of(&account.handshakes)),
+            http2: plan.is_http2().then(|| Http2Result::of(&account.http2, plan.streams())),
             latency_us: Distribution::of(latency),
             service_us: Distribution::of(&account.service),
             connect_us: Distribution::of(&account.connect),
@@ -320,6 +325,13 @@ impl LoadResult {
         }
         if self.responses > 0 {
             let count = self.connections.unsolicited;
+            if let Some(http2) = self.http2.as_ref().filter(|_| count > 0) {
+                let why = http2.first_violation.unwrap_or("it sent what nobody had asked for");
+                return Some(format!(
+                    "{} violated HTTP/2 on {count} connections without a request: {why}",
+                    self.target
+                ));
+            }
             return (count > 0).then(|| {
                 format!(
                     "{} sent {count} responses that nobody had asked for: the others may belong to \
@@ -372,7 +384,10 @@ impl LoadResult {
     /// What to look at when the server violates HTTP.
     fn protocol_remedy(&self) -> &'static str {
         let most = self.protocol_errors.iter().rev().max_by_key(|(_, count)| **count);
+        let violation = self.http2.as_ref().and_then(|http2| http2.first_violation);
         match most.map_or("", |(kind, _)| &kind[..]) {
+            "http_version" if self.http2.is_some() => "leave --h2c out",
+            "http2" => violation.unwrap_or("it violates HTTP/2"),
             "http_version" => "it answers in another version of HTTP; Drover speaks HTTP/1.1",
             "status_line" => "its status line is invalid; 'curl -v' shows it",
             "switching_protocols" => "it changes to another protocol (101); send no Upgrade field",
@@ -428,9 +443,13 @@ pub(crate) fn setting(plan: &LoadPlan) -> String {
             format!("{rate} connections/s scheduled")
         }
     };
+    let streams = match plan.protocol.streams() {
+        None => String::new(),
+        Some(streams) => format!(" of {streams} stream{} (HTTP/2)", plural(streams)),
+    };
     let idle = if plan.idle > 0 { format!(" and {} idle", plan.idle) } else { String::new() };
     format!(
-        "{} connection{}{idle}, {} thread{}, {pace}, dispatch {}",
+        "{} connection{}{streams}{idle}, {} thread{}, {pace}, dispatch {}",
         plan.connections,
         plural(plan.connections),
         plan.threads,

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use drover_usage::printable;
 
+use crate::output::http2::Http2Result;
 use crate::output::result::LoadResult;
 
 /// Writes the summary of `result`: the rate first, and only rows that say something about this run.
@@ -138,7 +139,11 @@ fn print_counts(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
         ],
     )?;
     writeln!(out)?;
-    print_tls(out, result)
+    print_tls(out, result)?;
+    match result.http2.as_ref().map(Http2Result::in_words) {
+        Some(words) if !words.is_empty() => writeln!(out, "  http/2       {words}"),
+        _ => Ok(()),
+    }
 }
 
 /// Writes what was agreed upon with servers that speak TLS, and how fast.

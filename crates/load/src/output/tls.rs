@@ -81,11 +81,13 @@ impl TlsResult {
 }
 
 impl TlsAgreement {
-    /// Without the protocol, as the summary has it.
+    /// As the summary has it: the protocol only if that is not the usual one.
     pub(crate) fn in_words(&self) -> String {
         let version = self.version.replacen("TLSv", "TLS ", 1);
         let group = self.group.as_ref().map_or(String::new(), |group| format!(", {group}"));
-        format!("{version}, {}{group}", self.suite)
+        let protocol = self.protocol.as_ref().filter(|protocol| *protocol != "http/1.1");
+        let protocol = protocol.map_or(String::new(), |protocol| format!(", ALPN {protocol}"));
+        format!("{version}, {}{group}{protocol}", self.suite)
     }
 }
 
@@ -112,6 +114,8 @@ mod tests {
         };
         assert_eq!(groups(&result), [(None, 1), (Some("X25519".to_string()), 7)]);
         assert_eq!(result.agreed[1].in_words(), "TLS 1.3, AES_128_GCM_SHA256, X25519");
+        let http2 = TlsAgreement { protocol: Some("h2".to_string()), ..result.agreed[1].clone() };
+        assert_eq!(http2.in_words(), "TLS 1.3, AES_128_GCM_SHA256, X25519, ALPN h2");
         result.add(TlsResult::of(&handshakes));
         assert_eq!((result.handshakes, result.resumed, result.handshakes_in_window), (16, 12, 6));
         assert_eq!(groups(&result), [(None, 2), (Some("X25519".to_string()), 14)]);

@@ -147,6 +147,14 @@ impl FoundWarnings {
                 account.connect_error.as_ref().map_or(String::new(), |why| format!(" ({why})"))
             )
         });
+        let streams = plan.streams();
+        let fewest = account.http2.fewest_streams.unwrap_or(streams);
+        self.count(WarningCode::StreamsLimited, (streams - fewest).into(), || {
+            format!(
+                "the server takes {fewest} streams per connection at once and not {streams}: the others wait; use \
+                 --streams {fewest} and more --connections"
+            )
+        });
         let idle = plan.part(plan.idle);
         let held = connections.idle_held;
         self.count(WarningCode::IdleLost, idle.saturating_sub(held), || {

@@ -1,6 +1,7 @@
 //! What a run is asked to do: its options, where and when its requests start, what they ask, and in which order.
 
 pub(crate) mod endpoints;
+pub mod http2;
 pub mod options;
 pub mod order;
 pub(crate) mod origin;

@@ -8,6 +8,7 @@ use drover_mech::mechanisms::Mechanism;
 use drover_sys::process;
 use drover_sys::socket::Address;
 
+use crate::plan::http2::HttpProtocol;
 use crate::plan::order::Order;
 use crate::plan::origin::Origins;
 use crate::plan::origin::body_hash;
@@ -30,6 +31,8 @@ pub struct LoadOptions {
     pub warnings: Vec<Warning>,
     /// A unix socket to connect to in place of the URLs' hosts.
     pub unix: Option<PathBuf>,
+    /// Which version of HTTP is spoken.
+    pub protocol: HttpProtocol,
     /// How TLS is spoken with the servers of `https://` URLs.
     pub tls: TargetTlsOptions,
     /// Local addresses to connect from; empty: the kernel chooses, or they are spread over the
@@ -99,6 +102,7 @@ impl LoadOptions {
             order: Order::Sequential,
             warnings: Vec::new(),
             unix: None,
+            protocol: HttpProtocol::default(),
             tls: TargetTlsOptions::default(),
             sources: SourceList::default(),
             connections: 1,
@@ -169,6 +173,7 @@ impl LoadPlan {
             let why = "--turns: of a closed loop with a --duration and one process";
             return Err(UsageError::new(why).into());
         }
+        check_streams(&options)?;
         let total = options.connections.saturating_add(options.idle);
         if options.process.is_some_and(|process| process >= options.processes) {
             return Err(UsageError::new("--process: count them from 0, below --processes").into());
@@ -186,8 +191,9 @@ impl LoadPlan {
         let workers = options.threads * options.processes;
         let own = total.div_ceil(options.processes);
         preflight_warnings.extend(too_few_descriptors(own, options.threads)?);
-        let mut origins = Origins::new(&options.asked, &options.order, options.unix.as_deref())?;
-        origins.set_up_tls(&options.tls, own.div_ceil(options.threads.max(1)))?;
+        let (unix, protocol) = (options.unix.as_deref(), options.protocol);
+        let mut origins = Origins::new(&options.asked, &options.order, unix, protocol)?;
+        origins.set_up_tls(&options.tls, own.div_ceil(options.threads.max(1)), protocol)?;
         preflight_warnings.extend(options.tls.warning().filter(|_| origins.any_tls()));
         let churn = options.session.calls.is_some();
         let ports = options.sources.ports_each();
@@ -262,6 +268,29 @@ impl LoadPlan {
         Some((self.read_rate? as usize / 10).clamp(SMALLEST_READ, LARGEST_READ))
     }
 
+    /// How many requests each connection may have under way at once, if their responses are not expected in order: the streams of
+    /// HTTP/2.
+    pub(crate) fn streams(&self) -> u32 {
+        self.protocol.streams().unwrap_or(1)
+    }
+
+    /// How many starts a connection can have at once: one for each request that it may have under way, or one for all the calls of a
+    /// session.
+    pub(crate) fn starts_each(&self) -> u32 {
+        if self.session_calls().is_some() { 1 } else { self.streams() }
+    }
+
+    /// Whether HTTP/2 is spoken.
+    pub(crate) fn is_http2(&self) -> bool {
+        self.protocol.streams().is_some()
+    }
+
+    /// How much a slow reader's socket holds, and how much is received at a time; `None`: as much as there is. Over HTTP/2 the windows
+    /// of its streams hold a server back.
+    pub(crate) fn socket_reads(&self) -> Option<usize> {
+        self.read_at_once().filter(|_| !self.is_http2())
+    }
+
     /// Whether server and generator share processors: all servers are on this machine, and the generator may run on
     /// each of its processors. `None`: it is kept from some of them, and nobody knows which ones the servers use.
     pub(crate) fn shares_cpus(&self) -> Option<bool> {
@@ -284,6 +313,28 @@ impl LoadPlan {
     pub(crate) fn ends_with_requests(&self) -> bool {
         self.duration.is_none() && self.requests.is_some()
     }
+}
+
+/// The most requests that all connections may have under way together: each has a place in a table.
+const MOST_STREAMS: u64 = 50_000_000;
+
+/// Refuses what means nothing over streams.
+fn check_streams(options: &LoadOptions) -> Result<(), UsageError> {
+    let Some(streams) = options.protocol.streams() else { return Ok(()) };
+    if options.session.pipeline > 1 {
+        return Err(UsageError::new(
+            "--pipeline is for HTTP/1.1: connections of HTTP/2 carry several requests at once with --streams N",
+        ));
+    }
+    let all = u64::from(options.connections) * u64::from(streams);
+    if streams == 0 || all > MOST_STREAMS {
+        return Err(UsageError::new(format!(
+            "--streams {streams}: {} connections have {all} streams together, and there may be 1 to {MOST_STREAMS}: ask for \
+             fewer --streams or --connections",
+            options.connections
+        )));
+    }
+    Ok(())
 }
 
 /// The number of threads: at most one per connection, because a thread without a connection has

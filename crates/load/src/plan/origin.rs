@@ -10,6 +10,7 @@ use drover_tls::client::ClientTls;
 use twox_hash::XxHash64;
 
 use crate::plan::endpoints::Endpoints;
+use crate::plan::http2::HttpProtocol;
 use crate::plan::order::{AliasTable, Chooser, Order};
 use crate::plan::random::Purpose;
 use crate::plan::request::{Prepared, RequestTemplate};
@@ -63,6 +64,7 @@ impl Origins {
         requests: &[RequestTemplate],
         order: &Order,
         unix: Option<&Path>,
+        protocol: HttpProtocol,
     ) -> anyhow::Result<Origins> {
         let mut list: Vec<Origin> = Vec::new();
         let mut numbers: HashMap<(bool, &str, u16), usize> = HashMap::new();
@@ -85,7 +87,10 @@ impl Origins {
                     list.len() - 1
                 }
             };
-            list[number].requests.push(request.prepare());
+            list[number].requests.push(match protocol {
+                HttpProtocol::Http1 => request.prepare(),
+                HttpProtocol::Http2 { .. } => request.prepare_http2(),
+            });
             list[number].weights.push(order.weight(place));
         }
         let mut between = None;
@@ -100,7 +105,7 @@ impl Origins {
         Ok(Origins { list, measured: Vec::new(), idle: Vec::new(), between })
     }
 
-    /// Sets TLS up for the servers of `https://` URLs; a thread has at most `connections`.
+    /// Sets TLS up for the servers of `https://` URLs; a thread has at most `connections`, which speak `protocol`.
     ///
     /// # Errors
     /// A [`UsageError`] for what TLS cannot be spoken with.
@@ -108,6 +113,7 @@ impl Origins {
         &mut self,
         options: &TargetTlsOptions,
         connections: u32,
+        protocol: HttpProtocol,
     ) -> anyhow::Result<()> {
         let mut first: Option<ClientTls> = None;
         for origin in &mut self.list {
@@ -116,7 +122,9 @@ impl Origins {
             // Authorities and identity are read once.
             let tls = match &first {
                 Some(first) => first.to(host)?,
-                None => first.insert(ClientTls::new(host, &options.client(connections))?).clone(),
+                None => first
+                    .insert(ClientTls::new(host, &options.client(connections, protocol))?)
+                    .clone(),
             };
             origin.tls = Some(tls);
         }
@@ -268,7 +276,8 @@ mod tests {
     fn urls_of_one_server_share_an_origin() {
         let requests =
             requests(&["http://127.0.0.1:8/a", "http://127.0.0.1:9/", "http://127.0.0.1:8/b"]);
-        let origins = Origins::new(&requests, &Order::Sequential, None).unwrap();
+        let origins =
+            Origins::new(&requests, &Order::Sequential, None, HttpProtocol::Http1).unwrap();
         let addresses: Vec<_> =
             origins.list.iter().map(|origin| origin.endpoints.current()).collect();
         let expected = ["127.0.0.1:8", "127.0.0.1:9"].map(|a| Address::Ip(a.parse().unwrap()));
@@ -276,7 +285,9 @@ mod tests {
         assert_eq!(origins.list[0].requests[1], requests[2].prepare());
 
         let path = Path::new("/tmp/socket");
-        let origins = Origins::new(&requests[..1], &Order::Sequential, Some(path)).unwrap();
+        let origins =
+            Origins::new(&requests[..1], &Order::Sequential, Some(path), HttpProtocol::Http1)
+                .unwrap();
         assert_eq!(*origins.list[0].endpoints.current(), Address::Unix(path.to_owned()));
         assert_eq!(origins.list[0].requests[0], requests[0].prepare());
     }
@@ -285,15 +296,20 @@ mod tests {
     fn urls_of_another_scheme_are_of_another_server() {
         let requests =
             requests(&["https://127.0.0.1:8/a", "http://127.0.0.1:8/b", "https://[::1]/"]);
-        let mut origins = Origins::new(&requests, &Order::Sequential, None).unwrap();
+        let mut origins =
+            Origins::new(&requests, &Order::Sequential, None, HttpProtocol::Http1).unwrap();
         assert!(!origins.any_tls());
         let options = TargetTlsOptions { trust: Trust::Anybody, ..TargetTlsOptions::default() };
-        origins.set_up_tls(&options, 1).unwrap();
+        origins.set_up_tls(&options, 1, HttpProtocol::Http1).unwrap();
         let with_tls: Vec<_> = origins.list.iter().map(|origin| origin.tls.is_some()).collect();
         assert_eq!(with_tls, [true, false, true]);
         assert!(origins.any_tls());
         let server_name = Some("no name".to_string());
-        let error = origins.set_up_tls(&TargetTlsOptions { server_name, ..options }, 1);
+        let error = origins.set_up_tls(
+            &TargetTlsOptions { server_name, ..options },
+            1,
+            HttpProtocol::Http1,
+        );
         assert!(error.unwrap_err().to_string().contains("'no name' is no host name"));
     }
 
@@ -303,7 +319,8 @@ mod tests {
         let urls = ["[fe80::1%lo]:8/a", "[fe80::1%1]:8/b", "http://[fe80::1%25lo]:8/c"];
         let requests = requests(&urls);
         assert!(requests.iter().all(|request| request.url.authority == "[fe80::1]:8"));
-        let origins = Origins::new(&requests, &Order::Sequential, None).unwrap();
+        let origins =
+            Origins::new(&requests, &Order::Sequential, None, HttpProtocol::Http1).unwrap();
         let counts: Vec<_> = origins.list.iter().map(|origin| origin.requests.len()).collect();
         assert_eq!(counts, [2, 1]);
     }
@@ -322,7 +339,7 @@ mod tests {
     fn weights_decide_between_servers() {
         let requests = requests(&["http://127.0.0.1:8/", "http://127.0.0.1:9/"]);
         let order = Order::Weighted(vec![9.0, 1.0]);
-        let new = |order| Origins::new(&requests, order, None).unwrap();
+        let new = |order| Origins::new(&requests, order, None, HttpProtocol::Http1).unwrap();
 
         let mut origins = new(&order);
         origins.deal(20, 2, false, found).unwrap();

@@ -27,8 +27,13 @@ impl RequestMethod {
         }
     }
 
+    /// The method, as it is sent.
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
     /// Whether a request says how long its body is, even if it has none (RFC 9110 section 8.6).
-    fn has_body(&self) -> bool {
+    pub(crate) fn has_body(&self) -> bool {
         matches!(&self.0[..], "POST" | "PUT" | "PATCH")
     }
 }
@@ -121,16 +126,24 @@ impl RequestTemplate {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
         head += "\r\n";
-        let mut bytes = head.into_bytes();
-        bytes.extend_from_slice(body);
-        Prepared { bytes, is_head: method.is_head(), body: Arc::default() }
+        prepared(head.into_bytes(), body, method)
     }
+}
+
+/// A request whose head is `head`.
+pub(super) fn prepared(head: Vec<u8>, body: &[u8], method: &RequestMethod) -> Prepared {
+    let (head_len, mut bytes) = (head.len(), head);
+    bytes.extend_from_slice(body);
+    Prepared { bytes, head_len, is_head: method.is_head(), body: Arc::default() }
 }
 
 /// A request as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prepared<B = Vec<u8>> {
+    /// The head, then the body.
     pub(crate) bytes: B,
+    /// How many of the bytes are the head.
+    pub(crate) head_len: usize,
     /// Whether its response has no body, whatever the response's head says.
     pub(crate) is_head: bool,
     /// The hash of the body that responses should have, once it is known.
@@ -142,6 +155,7 @@ impl Prepared {
     pub(crate) fn shared(&self) -> Prepared<Rc<[u8]>> {
         Prepared {
             bytes: Rc::from(&self.bytes[..]),
+            head_len: self.head_len,
             is_head: self.is_head,
             body: Arc::clone(&self.body),
         }

@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use drover_tls::client::{ClientIdentity, ClientTlsOptions, Trust};
 
+use crate::plan::http2::HttpProtocol;
 use crate::warning::{Warning, WarningCode};
-
-/// The protocol that is offered (ALPN). Servers that choose another one would not understand the requests.
-const PROTOCOL: &str = "http/1.1";
 
 /// The most sessions that a thread keeps for a server, to resume them.
 const SESSIONS_MOST: u32 = 4096;
@@ -59,8 +57,8 @@ impl std::str::FromStr for SessionResumption {
 }
 
 impl TargetTlsOptions {
-    /// The same for `drover_tls`; a thread has at most `connections`.
-    pub(crate) fn client(&self, connections: u32) -> ClientTlsOptions {
+    /// The same for `drover_tls`; a thread has at most `connections`, which speak `protocol`.
+    pub(crate) fn client(&self, connections: u32, protocol: HttpProtocol) -> ClientTlsOptions {
         let sessions = match self.resumption {
             SessionResumption::Off => 0,
             // As many as may be opened at once, each of which takes one.
@@ -74,7 +72,7 @@ impl TargetTlsOptions {
             sessions,
             is_tls12: self.is_tls12,
             log_keys: self.key_log.is_some(),
-            protocols: vec![PROTOCOL],
+            protocols: protocol.offered(),
         }
     }
 
@@ -111,7 +109,7 @@ mod tests {
     fn a_thread_keeps_a_session_for_each_connection_unless_none_is_resumed() {
         let of = |resumption, connections| {
             let options = TargetTlsOptions { resumption, ..TargetTlsOptions::default() };
-            options.client(connections).sessions
+            options.client(connections, HttpProtocol::Http1).sessions
         };
         assert_eq!(of(SessionResumption::On, 64), 64);
         assert_eq!(of(SessionResumption::Times(3), 100_000), 4096);

@@ -7,9 +7,11 @@ use std::io;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use drover_http2::ClientConnection;
 use drover_mech::net::Conn;
 
 use crate::account::counts::RequestFailure;
+use crate::run::http2;
 use crate::run::worker::{Phase, ScheduledStart, Worker};
 
 /// The shortest and the longest rest of [`Backoff`].
@@ -30,6 +32,8 @@ pub(crate) async fn run(conn: Conn<'_>, worker: &Worker<'_>, number: u32) {
     let link = Link::new(conn, worker, number);
     match number.checked_sub(worker.idle) {
         None => stay_idle(link).await,
+        // In memory of its own: a connection of HTTP/1 needs much less.
+        Some(index) if worker.plan.is_http2() => Box::pin(http2::run(link, index)).await,
         Some(index) => {
             worker.starts.register(index, link.conn.key());
             Client::new(link, index).run().await;
@@ -43,11 +47,10 @@ async fn stay_idle(mut link: Link<'_, '_>) {
     let mut opened = link.connect().await;
     worker.held_idle(opened);
     worker.opened();
-    let mut backoff = Backoff::new();
     loop {
         let since = worker.net.now();
         if opened {
-            let heard = link.conn.fill().await;
+            let heard = link.stay().await;
             if worker.window.phase() == Phase::Over {
                 return;
             }
@@ -59,9 +62,9 @@ async fn stay_idle(mut link: Link<'_, '_>) {
         }
         let now = worker.net.now();
         if now - since >= LONGEST_REST {
-            backoff.reset();
+            link.backoff.reset();
         }
-        link.conn.sleep_until(now + backoff.next()).await;
+        link.sleep().await;
         if worker.window.phase() == Phase::Over {
             return;
         }
@@ -74,7 +77,7 @@ async fn stay_idle(mut link: Link<'_, '_>) {
 
 /// How long a connection rests before it is opened again. The rest doubles after each failed attempt,
 /// so that a server that refuses or closes at once gets few attempts.
-struct Backoff(Duration);
+pub(crate) struct Backoff(Duration);
 
 impl Backoff {
     fn new() -> Backoff {
@@ -88,7 +91,7 @@ impl Backoff {
     }
 
     /// An attempt succeeded: the next rest is the shortest.
-    fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         *self = Backoff::new();
     }
 }
@@ -101,20 +104,95 @@ pub(crate) struct Link<'c, 'n> {
     /// The number among the connections of all workers.
     pub(crate) number: u32,
     pub(crate) open: bool,
+    /// What the open connection is in HTTP/2, whose streams are the numbers of [slots](http2::run); `None`: HTTP/1.1 is spoken.
+    pub(crate) http2: Option<Box<ClientConnection<u32>>>,
     /// The connection was closed because of an unsolicited response.
     unsolicited: bool,
+    pub(crate) backoff: Backoff,
+    /// Since when every attempt to connect has failed.
+    failing_since: Option<Instant>,
 }
 
 impl<'c, 'n> Link<'c, 'n> {
     fn new(conn: Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
         let (number, origin) = worker.place(number);
-        Link { conn, worker, origin, number, open: false, unsolicited: false }
+        Link {
+            conn,
+            worker,
+            origin,
+            number,
+            open: false,
+            http2: None,
+            unsolicited: false,
+            backoff: Backoff::new(),
+            failing_since: None,
+        }
     }
 
     pub(crate) fn close(&mut self) {
         self.end_tls();
+        self.forget();
+    }
+
+    /// Closes what is left of a connection that the server has ended.
+    pub(crate) fn forget(&mut self) {
         self.conn.close();
         self.open = false;
+        self.http2 = None;
+    }
+
+    /// Opens a connection to the next server; says whether it is open now.
+    pub(crate) async fn connect_next(&mut self) -> bool {
+        if let Some(origin) = self.worker.requests.pick_origin() {
+            self.origin = origin;
+        }
+        let opened = self.connect().await;
+        if opened {
+            self.failing_since = None;
+        }
+        opened
+    }
+
+    /// Whether the connection is not to be opened again. A server that sends a response before the first request cannot be measured:
+    /// its responses do not belong to requests.
+    pub(crate) fn stays_closed(&self) -> bool {
+        let is_first = self.unsolicited && self.worker.window.phase() == Phase::Opening;
+        !self.worker.plan.reopen || is_first
+    }
+
+    /// Whether attempts to connect have failed for too long. In a run without an end, a connection that has failed for the length
+    /// of the time-out gives up. Without that, the run would never end.
+    pub(crate) fn gives_up(&mut self) -> bool {
+        let now = self.worker.net.now();
+        let since = *self.failing_since.get_or_insert(now);
+        self.worker.plan.ends_with_requests() && now - since >= self.worker.plan.timeout
+    }
+
+    /// Rests before another attempt.
+    pub(crate) async fn sleep(&mut self) {
+        let until = self.worker.net.now() + self.backoff.next();
+        self.conn.sleep_until(until).await;
+    }
+
+    /// The class of an error on the open connection.
+    pub(crate) fn failure_of(&self, error: &io::Error) -> RequestFailure {
+        let failure = RequestFailure::of_transfer(error);
+        if failure == RequestFailure::TlsFailed {
+            self.note_tls_failure(error);
+        }
+        failure
+    }
+
+    /// Lets the connections whose responses are here receive them first. Requests then leave one
+    /// right behind the other, and a sleeping server is woken once for many. Waking the server is the
+    /// most expensive part of a send over loopback. Over io_uring requests leave together anyway.
+    /// Returns whether that has taken time.
+    pub(crate) async fn let_others_receive(&self) -> bool {
+        let yields = !self.worker.sends_together && self.worker.net.others_are_ready();
+        if yields {
+            self.conn.yield_now().await;
+        }
+        yields
     }
 
     /// Tells the server of an open TLS connection that nothing more comes (close_notify), if its socket takes that at once.
@@ -139,7 +217,7 @@ impl<'c, 'n> Link<'c, 'n> {
     /// Something came while no response was expected: the end of the stream, or an unsolicited response.
     /// A server that gives up an idle connection may send a 408 before it closes (RFC 9110 section
     /// 15.5.9).
-    fn closed_by_peer(&mut self, heard: io::Result<usize>) {
+    pub(crate) fn closed_by_peer(&mut self, heard: io::Result<usize>) {
         if let Err(error) = heard.as_ref()
             && RequestFailure::of_transfer(error) == RequestFailure::TlsFailed
         {
@@ -147,15 +225,18 @@ impl<'c, 'n> Link<'c, 'n> {
         }
         let gives_up = || self.conn.io(|io| (0, io.input.starts_with(b"HTTP/1.1 408")));
         self.unsolicited = heard.is_ok_and(|count| count > 0) && !gives_up();
-        let account = &mut self.worker.account.borrow_mut();
+        let worker = self.worker;
+        let account = &mut worker.account.borrow_mut();
         if self.unsolicited {
             account.connections.unsolicited += 1;
-            account.errors.add(RequestFailure::Unsolicited);
+            account.errors.add(match self.http2 {
+                None => RequestFailure::Unsolicited,
+                Some(_) => RequestFailure::Http2,
+            });
         } else {
             account.connections.closed_by_peer += 1;
         }
-        self.conn.close();
-        self.open = false;
+        self.forget();
     }
 }
 
@@ -178,23 +259,11 @@ pub(crate) struct Client<'c, 'n> {
     pub(crate) long: bool,
     /// The end of the last request, while nothing has happened since.
     pub(crate) now: Option<Instant>,
-    backoff: Backoff,
-    /// Since when every attempt to connect has failed.
-    failing_since: Option<Instant>,
 }
 
 impl<'c, 'n> Client<'c, 'n> {
     fn new(link: Link<'c, 'n>, index: u32) -> Client<'c, 'n> {
-        Client {
-            link,
-            index,
-            calls: 0,
-            behind: Vec::new(),
-            long: false,
-            now: None,
-            backoff: Backoff::new(),
-            failing_since: None,
-        }
+        Client { link, index, calls: 0, behind: Vec::new(), long: false, now: None }
     }
 
     async fn run(mut self) {
@@ -227,8 +296,8 @@ impl<'c, 'n> Client<'c, 'n> {
             let ended = left == 0 && worker.plan.session_calls().is_some();
             let rested = if ended { None } else { self.think().await };
             following = self.follow(left, rested);
-            if !worker.open_loop && rested.is_none() {
-                self.let_others_receive().await;
+            if !worker.open_loop && rested.is_none() && self.link.let_others_receive().await {
+                self.now = None;
             }
         }
     }
@@ -242,16 +311,6 @@ impl<'c, 'n> Client<'c, 'n> {
             self.exchange(ScheduledStart { due: None, waited: false, calls: 1 }).await;
         }
         self.now = None;
-    }
-
-    /// Lets the connections whose responses are here receive them first. Requests then leave one
-    /// right behind the other, and a sleeping server is woken once for many. Waking the server is the
-    /// most expensive part of a send over loopback. Over io_uring requests leave together anyway.
-    async fn let_others_receive(&mut self) {
-        if !self.link.worker.sends_together && self.link.worker.net.others_are_ready() {
-            self.now = None;
-            self.link.conn.yield_now().await;
-        }
     }
 
     /// Waits for a scheduled start, and connects for it if need be.
@@ -269,7 +328,7 @@ impl<'c, 'n> Client<'c, 'n> {
                 // With early opening, this connection was open once before.
                 let again = u64::from(worker.plan.opens_early());
                 worker.account.borrow_mut().connections.reopened += again;
-                self.backoff.reset();
+                self.link.backoff.reset();
                 return start;
             }
             worker.give_back(start);
@@ -423,10 +482,7 @@ impl<'c, 'n> Client<'c, 'n> {
     /// Connects again after the server has closed, until it succeeds or the run is over.
     async fn reopen(&mut self) {
         let worker = self.link.worker;
-        // A server that sends a response before the first request cannot be measured: its responses
-        // do not belong to requests.
-        let unsolicited_first = self.link.unsolicited && worker.window.phase() == Phase::Opening;
-        if !worker.plan.reopen || unsolicited_first {
+        if self.link.stays_closed() {
             worker.leave();
             return pending().await;
         }
@@ -434,7 +490,7 @@ impl<'c, 'n> Client<'c, 'n> {
         if self.calls == 0 {
             self.rest().await;
         } else {
-            self.backoff.reset();
+            self.link.backoff.reset();
         }
         while self.link.worker.window.phase() != Phase::Over {
             if self.connect().await {
@@ -449,26 +505,15 @@ impl<'c, 'n> Client<'c, 'n> {
     async fn connect(&mut self) -> bool {
         self.now = None;
         self.calls = 0;
-        if let Some(origin) = self.link.worker.requests.pick_origin() {
-            self.link.origin = origin;
-        }
-        let opened = self.link.connect().await;
-        if opened {
-            self.failing_since = None;
-        }
-        opened
+        self.link.connect_next().await
     }
 
-    /// Rests before another attempt. In a run without an end, a connection that has failed for the
-    /// length of the time-out gives up. Without that, the run would never end.
+    /// Rests before another attempt, unless it gives up.
     async fn rest(&mut self) {
-        let worker = self.link.worker;
-        let now = worker.net.now();
-        let since = *self.failing_since.get_or_insert(now);
-        if worker.plan.ends_with_requests() && now - since >= worker.plan.timeout {
-            worker.leave();
+        if self.link.gives_up() {
+            self.link.worker.leave();
             return pending().await;
         }
-        self.link.conn.sleep_until(now + self.backoff.next()).await;
+        self.link.sleep().await;
     }
 }

@@ -12,6 +12,13 @@ use crate::run::tls::Handshake;
 /// The time between two attempts to connect to a unix socket with a full accept queue.
 const QUEUE_LOOK: Duration = Duration::from_millis(1);
 
+/// An attempt that succeeded.
+struct Opened {
+    /// When the connection was open, before its handshake.
+    connected: Instant,
+    handshake: Option<Handshake>,
+}
+
 /// An attempt that failed at every address.
 struct Failed {
     class: RequestFailure,
@@ -32,13 +39,12 @@ impl Link<'_, '_> {
         {
             let mut account = worker.account.borrow_mut();
             match connected {
-                Ok(handshake) => {
+                Ok(Opened { connected, handshake }) => {
                     account.connections.opened += 1;
-                    let connected = handshake.as_ref().map_or(now, |it| it.begun);
                     record(&mut account.connect, connected - begun);
-                    if let Some(Handshake { begun, agreed }) = handshake {
-                        let is_in_window = worker.is_in_window(now);
-                        account.shook_hands(agreed, now - begun, is_in_window);
+                    if let Some(Handshake { agreed, end }) = handshake {
+                        let is_in_window = worker.is_in_window(end);
+                        account.shook_hands(agreed, end - connected, is_in_window);
                     }
                     self.open = true;
                 }
@@ -46,7 +52,7 @@ impl Link<'_, '_> {
                     account.connections.failed += 1;
                     account.errors.add(class);
                     account.connect_error = account.connect_error.take().or(told);
-                    self.conn.close();
+                    self.forget();
                 }
             }
         }
@@ -60,7 +66,7 @@ impl Link<'_, '_> {
     ///
     /// An attempt that fails at every address counts as what it was at the address that has worked, or
     /// else at the last one.
-    async fn try_addresses(&mut self, begun: Instant) -> Result<Option<Handshake>, Failed> {
+    async fn try_addresses(&mut self, begun: Instant) -> Result<Opened, Failed> {
         let plan = self.worker.plan;
         let endpoints = &plan.origins.list[self.origin].endpoints;
         let first = endpoints.first();
@@ -74,9 +80,9 @@ impl Link<'_, '_> {
                 _ => left / (endpoints.len() - turn) as u32,
             };
             let (this, error) = match self.try_address(endpoint, patience).await {
-                Ok(handshake) => {
+                Ok(opened) => {
                     endpoints.has_worked(place);
-                    return Ok(handshake);
+                    return Ok(opened);
                 }
                 Err(failure) => failure,
             };
@@ -94,17 +100,18 @@ impl Link<'_, '_> {
             if this == RequestFailure::FdUnavailable {
                 break;
             }
-            self.conn.close();
+            self.forget();
         }
         Err(Failed { class: class.unwrap_or(RequestFailure::Refused), told })
     }
 
-    /// Opens a connection to an address, with TLS where that is spoken. The handshake has what is left of the time.
+    /// Opens a connection to an address, with TLS where that is spoken, and begins HTTP/2 where that is. Both have what is left of the
+    /// time.
     async fn try_address(
         &mut self,
         endpoint: &Endpoint,
         mut left: Duration,
-    ) -> Result<Option<Handshake>, (RequestFailure, io::Error)> {
+    ) -> Result<Opened, (RequestFailure, io::Error)> {
         let refused = |error| (RequestFailure::of_connect(&error), error);
         let end = Instant::now() + left;
         loop {
@@ -123,11 +130,16 @@ impl Link<'_, '_> {
             }
             self.conn.sleep_until(self.worker.net.now() + QUEUE_LOOK).await;
         }
-        let Some(tls) = &self.worker.tls[self.origin] else { return Ok(None) };
-        match tls.shake_hands(&self.conn, end).await {
-            Ok(handshake) => Ok(Some(handshake)),
-            Err(error) => Err((RequestFailure::of_handshake(&error), error)),
+        let connected = Instant::now();
+        let mut handshake = None;
+        if let Some(tls) = &self.worker.tls[self.origin] {
+            let made = tls.shake_hands(&self.conn, end).await;
+            handshake = Some(made.map_err(|error| (RequestFailure::of_handshake(&error), error))?);
         }
+        if self.worker.plan.is_http2() {
+            self.greet(handshake.as_ref().map(|it| &*it.agreed.protocol), end).await?;
+        }
+        Ok(Opened { connected, handshake })
     }
 
     /// A socket to connect to an address with.
@@ -136,7 +148,7 @@ impl Link<'_, '_> {
         let source = endpoint.sources.of(self.number);
         let socket = drover_sys::socket::for_connect(endpoint.address.clone(), source)?;
         plan.sources.limit_ports(&socket)?;
-        if let Some(bytes) = plan.read_at_once() {
+        if let Some(bytes) = plan.socket_reads() {
             // A server would not notice a reader whose socket takes the whole response at once.
             drover_sys::socket::set_receive_buffer(&socket, bytes)?;
         }

@@ -10,7 +10,6 @@
 //! response is known, so this delay is measured, and the result warns of it.
 
 use std::future::poll_fn;
-use std::io;
 use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
@@ -18,10 +17,10 @@ use std::time::{Duration, Instant};
 use drover_mech::net::Body;
 use drover_tls::client::ClientLayer;
 
-use crate::account::counts::{RequestFailure, record};
+use crate::account::counts::RequestFailure;
 use crate::run::client::{Call, Client, Link};
 use crate::run::reader::ResponseReader;
-use crate::run::worker::ScheduledStart;
+use crate::run::worker::{ScheduledStart, WholeResponse};
 
 /// A body of at least this many bytes is long: it gets a receive of its own that copies nothing.
 const LONG: u64 = 16 * 1024;
@@ -95,7 +94,7 @@ impl Client<'_, '_> {
         // Counted piece by piece, so that bytes sent before a failure count.
         poll_fn(|_| {
             loop {
-                match ready!(conn.poll_send()).map_err(|error| self.failure_of(&error)) {
+                match ready!(conn.poll_send()).map_err(|error| self.link.failure_of(&error)) {
                     Ok(0) => return Poll::Ready(Ok(())),
                     Ok(count) => {
                         // What TLS adds to a request is no part of it.
@@ -112,15 +111,6 @@ impl Client<'_, '_> {
             }
         })
         .await
-    }
-
-    /// The class of an error on the open connection.
-    fn failure_of(&self, error: &io::Error) -> RequestFailure {
-        let failure = RequestFailure::of_transfer(error);
-        if failure == RequestFailure::TlsFailed {
-            self.link.note_tls_failure(error);
-        }
-        failure
     }
 
     /// Sets another deadline behind the one that has passed. A generator that stood still adds the time of its pause to the
@@ -153,7 +143,7 @@ impl Client<'_, '_> {
                 (None, false) if reader.head_len == 0 => conn.fill_some(self.head_room()).await,
                 (None, false) => conn.fill().await,
             };
-            let received = match received.map_err(|error| self.failure_of(&error)) {
+            let received = match received.map_err(|error| self.link.failure_of(&error)) {
                 Err(RequestFailure::ClientTimeout) if !std::mem::replace(&mut late, true) => {
                     self.go_on_late(sent);
                     continue;
@@ -263,26 +253,16 @@ impl Client<'_, '_> {
             self.link.close();
         }
         self.now = Some(times.end);
-        if worker.plan.expect_size.is_some_and(|size| size != reader.body_len) {
-            return account.errors.add(RequestFailure::BadLength);
-        }
-        if let Some(hash) = reader.body_hash().filter(|_| reader.status / 100 == 2) {
-            let expected = &worker.requests.get(self.link.origin, call.request).body;
-            if *expected.get_or_init(|| hash) != hash {
-                return account.errors.add(RequestFailure::BadBody);
-            }
-        }
-        account.responses += 1;
-        account.statuses[usize::from(reader.status)] += 1;
-        account.served(times.first_byte - sent, times.end - sent);
-        account.record_read_delay(times.end.saturating_duration_since(worker.net.now()));
-        if worker.open_loop {
-            let start = call.due.unwrap_or(sent);
-            record(&mut account.latency, times.end.saturating_duration_since(start));
-        }
-        // A turn of several lasts until its last response.
-        if worker.window.end().is_none_or(|end| times.end <= end) || worker.plan.turns > 1 {
-            account.response_in_window(times.end.saturating_duration_since(worker.window.start()));
-        }
+        let response = WholeResponse {
+            status: reader.status,
+            body_len: reader.body_len,
+            body_hash: reader.body_hash(),
+            request: call.request,
+            due: call.due,
+            sent,
+            first_byte: times.first_byte,
+            end: times.end,
+        };
+        worker.count_response(&mut account, self.link.origin, &response);
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod connect;
 pub(crate) mod control;
 pub(crate) mod coordinator;
 pub(crate) mod exchange;
+pub(crate) mod http2;
 pub mod idle;
 pub(crate) mod interrupts;
 pub mod listener;

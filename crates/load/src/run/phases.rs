@@ -95,7 +95,7 @@ pub(crate) fn run(
     // Behind what was opened there is room for a whole record.
     let sealed = if plan.any_tls() { RECORD_MOST } else { 0 };
     let options = NetOptions {
-        input_capacity: plan.read_at_once().unwrap_or(INPUT).min(INPUT) + sealed,
+        input_capacity: plan.socket_reads().unwrap_or(INPUT).min(INPUT) + sealed,
         timer_resolution: resolution,
         spin: plan.spin,
         ..NetOptions::new(plan.mechanism)

@@ -20,8 +20,8 @@ pub(crate) struct OriginTls {
 
 /// A handshake that is over.
 pub(crate) struct Handshake {
-    pub(crate) begun: Instant,
     pub(crate) agreed: AgreedTls,
+    pub(crate) end: Instant,
 }
 
 impl OriginTls {
@@ -38,7 +38,6 @@ impl OriginTls {
 
     /// Makes the handshake on a connection that was opened just now. The connection's deadline is at `end`.
     pub(crate) async fn shake_hands(&self, conn: &Conn<'_>, end: Instant) -> io::Result<Handshake> {
-        let begun = Instant::now();
         conn.set_layer(Box::new(self.layers.layer(self.resumes())?));
         let mut is_late = false;
         loop {
@@ -48,7 +47,7 @@ impl OriginTls {
                 Ok(()) => {
                     let agreed = conn.with_layer(ClientLayer::agreed);
                     let agreed = agreed.ok_or(io::ErrorKind::NotConnected)?;
-                    return Ok(Handshake { begun, agreed });
+                    return Ok(Handshake { agreed, end: Instant::now() });
                 }
             }
             // A generator that stood still finds what came meanwhile: the time of its pause is added to the deadline.

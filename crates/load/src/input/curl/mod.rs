@@ -35,6 +35,31 @@ pub fn parse(
     request.map_err(|error| printable(&error).into_owned())
 }
 
+/// How HTTP/2 is begun that a command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CurlHttp2 {
+    /// `--http2`: chosen by ALPN. On `http://` URLs curl would ask for an upgrade.
+    Negotiated,
+    /// `--http2-prior-knowledge`: spoken without asking.
+    PriorKnowledge,
+}
+
+/// Whether `curl …` asks for HTTP/2, by the last of its options about that; `None` also if it cannot be read.
+#[must_use]
+pub fn http2(text: &str) -> Option<CurlHttp2> {
+    let mut asked = None;
+    for argument in arguments(text).ok()? {
+        let Argument::Flag(option, on) = argument else { continue };
+        match option.long {
+            "http2" => asked = on.then_some(CurlHttp2::Negotiated),
+            "http2-prior-knowledge" => asked = on.then_some(CurlHttp2::PriorKnowledge),
+            "http1.1" => asked = None,
+            _ => {}
+        }
+    }
+    asked
+}
+
 fn arguments(text: &str) -> Result<Vec<Argument>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut words = shell::words(text)?.into_iter();
@@ -145,6 +170,22 @@ mod tests {
     }
 
     #[test]
+    fn the_last_option_says_whether_http_2_is_spoken() {
+        use CurlHttp2::{Negotiated, PriorKnowledge};
+        for (text, expected) in [
+            ("curl https://a", None),
+            ("curl --http2 https://a", Some(Negotiated)),
+            ("curl https://a --http2 --http2-prior-knowledge", Some(PriorKnowledge)),
+            ("curl https://a --http2 --http1.1", None),
+            ("curl https://a --http2 --no-http2", None),
+            ("wget --http2 https://a", None),
+        ] {
+            assert_eq!(http2(text), expected, "{text}");
+        }
+        assert_eq!(sent("curl --http2 http://a"), sent("curl http://a"));
+    }
+
+    #[test]
     fn what_cannot_be_carried_out_is_named() {
         for (text, reason) in [
             ("wget http://a", "begin with 'curl'"),
@@ -152,7 +193,7 @@ mod tests {
             ("curl", "no URL"),
             ("curl http://a http://b", "second URL, 'http://b'"),
             ("curl http://a --zzz", "--zzz is not supported"),
-            ("curl http://a --http2", "HTTP/1.1"),
+            ("curl http://a --http3", "HTTP/2"),
             ("curl http://a -x http://b", "proxies"),
             ("curl http://a -H 'a b;'", "no header field"),
             ("curl http://a -H 'a;b'", "no header field"),

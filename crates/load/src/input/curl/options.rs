@@ -202,7 +202,7 @@ const IGNORED_FLAGS: &[Name] = &[
     ("retry-all-errors", ' '), ("location", 'L'), ("location-trusted", ' '), ("post301", ' '), ("post302", ' '),
     ("post303", ' '), ("parallel", 'Z'), ("parallel-immediate", ' '),
     // Connections and their TLS, which `drover load` has flags of its own for.
-    ("http1.1", ' '), ("tcp-nodelay", ' '), ("tcp-fastopen", ' '), ("keepalive", ' '), ("sessionid", ' '),
+    ("http1.1", ' '), ("http2", ' '), ("http2-prior-knowledge", ' '), ("tcp-nodelay", ' '), ("tcp-fastopen", ' '), ("keepalive", ' '), ("sessionid", ' '),
     ("alpn", ' '), ("npn", ' '), ("insecure", 'k'), ("tlsv1", '1'), ("tlsv1.0", ' '), ("tlsv1.1", ' '),
     ("tlsv1.2", ' '), ("tlsv1.3", ' '), ("sslv2", '2'), ("sslv3", '3'), ("ssl", ' '), ("ssl-reqd", ' '),
     ("ssl-allow-beast", ' '), ("ssl-no-revoke", ' '), ("ssl-revoke-best-effort", ' '),
@@ -226,7 +226,7 @@ const IGNORED_VALUES: &[Name] = &[
 ];
 
 const ONE_REQUEST: &str = "one request is sent again and again: leave it out, or use --urls";
-const HTTP_1_1: &str = "requests are HTTP/1.1: leave it out";
+const OTHER_HTTP: &str = "requests are HTTP/1.1 or HTTP/2: leave it out";
 const NO_PROXY: &str = "proxies are not supported: leave it out";
 const ONLY_BASIC: &str = "only Basic authentication is supported";
 const OTHER_SERVER: &str = "name the server with --target";
@@ -237,9 +237,7 @@ const NETRC: &str = "write the user as -u USER:PASSWORD";
 const REFUSED: &[(Name, bool, &str)] = &[
     (("next", ':'), false, ONE_REQUEST),
     (("config", 'K'), true, "put the options of its file into the command"),
-    (("http1.0", '0'), false, HTTP_1_1), (("http2", ' '), false, HTTP_1_1),
-    (("http2-prior-knowledge", ' '), false, HTTP_1_1), (("http3", ' '), false, HTTP_1_1),
-    (("http3-only", ' '), false, HTTP_1_1),
+    (("http1.0", '0'), false, OTHER_HTTP), (("http3", ' '), false, OTHER_HTTP), (("http3-only", ' '), false, OTHER_HTTP),
     (("proxy", 'x'), true, NO_PROXY), (("preproxy", ' '), true, NO_PROXY), (("proxy1.0", ' '), true, NO_PROXY),
     (("proxytunnel", 'p'), false, NO_PROXY), (("proxy-user", 'U'), true, NO_PROXY),
     (("proxy-header", ' '), true, NO_PROXY), (("socks4", ' '), true, NO_PROXY), (("socks4a", ' '), true, NO_PROXY),

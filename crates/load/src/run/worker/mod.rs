@@ -7,6 +7,7 @@
 
 mod participants;
 mod requests;
+mod responses;
 mod schedule_backlog;
 mod starts;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use crate::plan::shape::{LoadShare, Starts};
 use crate::run::tls::OriginTls;
 pub(crate) use participants::Participants;
 pub(crate) use requests::RequestSet;
+pub(crate) use responses::WholeResponse;
 pub(crate) use starts::{HandedOut, ScheduledStart, StartQueue};
 pub(crate) use window::{Phase, WorkerWindow};
 
@@ -73,7 +75,7 @@ impl<'n> Worker<'n> {
             share,
             requests: RequestSet::new(plan, share),
             tls: OriginTls::of(plan),
-            starts: StartQueue::new(net, measured, plan.quota(share), calls),
+            starts: StartQueue::new(net, measured * plan.starts_each(), plan.quota(share), calls),
             participants: Participants::new(measured),
             window: WorkerWindow::new(net.now()),
             account: RefCell::new(Account::new()),
@@ -168,7 +170,12 @@ impl<'n> Worker<'n> {
 
     /// The calls of a start have their responses or errors.
     pub(crate) fn settle(&self) {
-        self.starts.settle();
+        self.settle_all(1);
+    }
+
+    /// The calls of `count` starts have their responses or errors.
+    pub(crate) fn settle_all(&self, count: u32) {
+        self.starts.settle(count);
         self.wake_control_at_the_end();
     }
 

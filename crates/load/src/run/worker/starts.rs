@@ -22,6 +22,8 @@
 //!                   response or error: counted
 //! ```
 //!
+//! In HTTP/2, each stream that a connection may have is a connection here.
+//!
 //! A start is *unsettled* from `Given`, or from `take`, until `settle` or `give_back`. The window of a
 //! run that counts its requests ends when the quota is 0, the backlog is empty and no start is
 //! unsettled.
@@ -156,9 +158,18 @@ impl<'n> StartQueue<'n> {
         }
     }
 
-    /// The calls of one start have their responses or errors, or will never be made.
-    pub(crate) fn settle(&self) {
-        self.unsettled.set(self.unsettled.get() - 1);
+    /// Takes the offer of connection `index` back, and the start that it was given meanwhile.
+    pub(crate) fn retract(&self, index: u32) -> Option<ScheduledStart> {
+        let state = &mut self.connections.borrow_mut()[index as usize].0;
+        match std::mem::replace(state, ConnState::Away) {
+            ConnState::Given(start) => Some(start),
+            ConnState::Away | ConnState::Free => None,
+        }
+    }
+
+    /// The calls of `count` starts have their responses or errors, or will never be made.
+    pub(crate) fn settle(&self, count: u32) {
+        self.unsettled.set(self.unsettled.get() - count);
     }
 
     /// Closed loop: puts a request back into the quota, and wakes a connection that waits for one.
