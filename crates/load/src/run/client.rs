@@ -14,7 +14,7 @@ use crate::account::counts::RequestFailure;
 use crate::run::http2;
 use crate::run::worker::{Phase, ScheduledStart, Worker};
 
-/// The shortest and the longest rest of [`Backoff`].
+/// The shortest and the longest rest of [`Attempts`].
 const FIRST_REST: Duration = Duration::from_millis(10);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -47,6 +47,7 @@ async fn stay_idle(mut link: Link<'_, '_>) {
     let mut opened = link.connect().await;
     worker.held_idle(opened);
     worker.opened();
+    let mut attempts = Attempts::new();
     loop {
         let since = worker.net.now();
         if opened {
@@ -62,9 +63,9 @@ async fn stay_idle(mut link: Link<'_, '_>) {
         }
         let now = worker.net.now();
         if now - since >= LONGEST_REST {
-            link.backoff.reset();
+            attempts.reset();
         }
-        link.sleep().await;
+        attempts.sleep(&link).await;
         if worker.window.phase() == Phase::Over {
             return;
         }
@@ -75,24 +76,37 @@ async fn stay_idle(mut link: Link<'_, '_>) {
     }
 }
 
-/// How long a connection rests before it is opened again. The rest doubles after each failed attempt,
-/// so that a server that refuses or closes at once gets few attempts.
-pub(crate) struct Backoff(Duration);
+/// The attempts to open a connection, and the rests between them.
+pub(crate) struct Attempts {
+    /// The next rest. It doubles after each failed attempt, so that a server that refuses or closes at once gets few attempts.
+    rest: Duration,
+    /// Since when every attempt has failed.
+    failing_since: Option<Instant>,
+}
 
-impl Backoff {
-    fn new() -> Backoff {
-        Backoff(FIRST_REST)
+impl Attempts {
+    pub(crate) fn new() -> Attempts {
+        Attempts { rest: FIRST_REST, failing_since: None }
     }
 
-    /// The next rest.
-    fn next(&mut self) -> Duration {
-        let longer = (self.0 * 2).min(LONGEST_REST);
-        std::mem::replace(&mut self.0, longer)
-    }
-
-    /// An attempt succeeded: the next rest is the shortest.
+    /// The connection was of use: the next rest is the shortest.
     pub(crate) fn reset(&mut self) {
-        *self = Backoff::new();
+        self.rest = FIRST_REST;
+    }
+
+    /// Whether attempts have failed for too long. In a run without an end, a connection that has failed for the length of the time-out
+    /// gives up. Without that, the run would never end.
+    pub(crate) fn give_up(&mut self, worker: &Worker<'_>) -> bool {
+        let now = worker.net.now();
+        let since = *self.failing_since.get_or_insert(now);
+        worker.plan.ends_with_requests() && now - since >= worker.plan.timeout
+    }
+
+    /// Rests before another attempt.
+    pub(crate) async fn sleep(&mut self, link: &Link<'_, '_>) {
+        let until = link.worker.net.now() + self.rest;
+        self.rest = (self.rest * 2).min(LONGEST_REST);
+        link.conn.sleep_until(until).await;
     }
 }
 
@@ -108,25 +122,12 @@ pub(crate) struct Link<'c, 'n> {
     pub(crate) http2: Option<Box<ClientConnection<u32>>>,
     /// The connection was closed because of an unsolicited response.
     unsolicited: bool,
-    pub(crate) backoff: Backoff,
-    /// Since when every attempt to connect has failed.
-    failing_since: Option<Instant>,
 }
 
 impl<'c, 'n> Link<'c, 'n> {
     fn new(conn: Conn<'n>, worker: &'c Worker<'n>, number: u32) -> Link<'c, 'n> {
         let (number, origin) = worker.place(number);
-        Link {
-            conn,
-            worker,
-            origin,
-            number,
-            open: false,
-            http2: None,
-            unsolicited: false,
-            backoff: Backoff::new(),
-            failing_since: None,
-        }
+        Link { conn, worker, origin, number, open: false, http2: None, unsolicited: false }
     }
 
     pub(crate) fn close(&mut self) {
@@ -142,13 +143,13 @@ impl<'c, 'n> Link<'c, 'n> {
     }
 
     /// Opens a connection to the next server; says whether it is open now.
-    pub(crate) async fn connect_next(&mut self) -> bool {
+    pub(crate) async fn connect_next(&mut self, attempts: &mut Attempts) -> bool {
         if let Some(origin) = self.worker.requests.pick_origin() {
             self.origin = origin;
         }
         let opened = self.connect().await;
         if opened {
-            self.failing_since = None;
+            attempts.failing_since = None;
         }
         opened
     }
@@ -158,20 +159,6 @@ impl<'c, 'n> Link<'c, 'n> {
     pub(crate) fn stays_closed(&self) -> bool {
         let is_first = self.unsolicited && self.worker.window.phase() == Phase::Opening;
         !self.worker.plan.reopen || is_first
-    }
-
-    /// Whether attempts to connect have failed for too long. In a run without an end, a connection that has failed for the length
-    /// of the time-out gives up. Without that, the run would never end.
-    pub(crate) fn gives_up(&mut self) -> bool {
-        let now = self.worker.net.now();
-        let since = *self.failing_since.get_or_insert(now);
-        self.worker.plan.ends_with_requests() && now - since >= self.worker.plan.timeout
-    }
-
-    /// Rests before another attempt.
-    pub(crate) async fn sleep(&mut self) {
-        let until = self.worker.net.now() + self.backoff.next();
-        self.conn.sleep_until(until).await;
     }
 
     /// The class of an error on the open connection.
@@ -259,11 +246,20 @@ pub(crate) struct Client<'c, 'n> {
     pub(crate) long: bool,
     /// The end of the last request, while nothing has happened since.
     pub(crate) now: Option<Instant>,
+    attempts: Attempts,
 }
 
 impl<'c, 'n> Client<'c, 'n> {
     fn new(link: Link<'c, 'n>, index: u32) -> Client<'c, 'n> {
-        Client { link, index, calls: 0, behind: Vec::new(), long: false, now: None }
+        Client {
+            link,
+            index,
+            calls: 0,
+            behind: Vec::new(),
+            long: false,
+            now: None,
+            attempts: Attempts::new(),
+        }
     }
 
     async fn run(mut self) {
@@ -328,7 +324,7 @@ impl<'c, 'n> Client<'c, 'n> {
                 // With early opening, this connection was open once before.
                 let again = u64::from(worker.plan.opens_early());
                 worker.account.borrow_mut().connections.reopened += again;
-                self.link.backoff.reset();
+                self.attempts.reset();
                 return start;
             }
             worker.give_back(start);
@@ -490,7 +486,7 @@ impl<'c, 'n> Client<'c, 'n> {
         if self.calls == 0 {
             self.rest().await;
         } else {
-            self.link.backoff.reset();
+            self.attempts.reset();
         }
         while self.link.worker.window.phase() != Phase::Over {
             if self.connect().await {
@@ -505,15 +501,15 @@ impl<'c, 'n> Client<'c, 'n> {
     async fn connect(&mut self) -> bool {
         self.now = None;
         self.calls = 0;
-        self.link.connect_next().await
+        self.link.connect_next(&mut self.attempts).await
     }
 
     /// Rests before another attempt, unless it gives up.
     async fn rest(&mut self) {
-        if self.link.gives_up() {
+        if self.attempts.give_up(self.link.worker) {
             self.link.worker.leave();
             return pending().await;
         }
-        self.link.sleep().await;
+        self.attempts.sleep(&self.link).await;
     }
 }

@@ -16,7 +16,7 @@ const QUEUE_LOOK: Duration = Duration::from_millis(1);
 struct Opened {
     /// When the connection was open, before its handshake.
     connected: Instant,
-    handshake: Option<Handshake>,
+    handshake: Option<Box<Handshake>>,
 }
 
 /// An attempt that failed at every address.
@@ -42,7 +42,8 @@ impl Link<'_, '_> {
                 Ok(Opened { connected, handshake }) => {
                     account.connections.opened += 1;
                     record(&mut account.connect, connected - begun);
-                    if let Some(Handshake { agreed, end }) = handshake {
+                    if let Some(handshake) = handshake {
+                        let Handshake { agreed, end } = *handshake;
                         let is_in_window = worker.is_in_window(end);
                         account.shook_hands(agreed, end - connected, is_in_window);
                     }
@@ -130,16 +131,28 @@ impl Link<'_, '_> {
             }
             self.conn.sleep_until(self.worker.net.now() + QUEUE_LOOK).await;
         }
-        let connected = Instant::now();
-        let mut handshake = None;
-        if let Some(tls) = &self.worker.tls[self.origin] {
-            let made = tls.shake_hands(&self.conn, end).await;
-            handshake = Some(made.map_err(|error| (RequestFailure::of_handshake(&error), error))?);
+        match self.worker.plan.is_http2() {
+            false => self.shake_hands(end).await,
+            // In memory of its own, which connections of HTTP/1 do not need.
+            true => Box::pin(self.begin_http2(end)).await,
         }
-        if self.worker.plan.is_http2() {
-            self.greet(handshake.as_ref().map(|it| &*it.agreed.protocol), end).await?;
+    }
+
+    /// Makes the TLS handshake on a connection that was opened just now, where TLS is spoken.
+    async fn shake_hands(&self, end: Instant) -> Result<Opened, (RequestFailure, io::Error)> {
+        let Some(tls) = &self.worker.tls[self.origin] else {
+            return Ok(Opened { connected: Instant::now(), handshake: None });
+        };
+        match tls.shake_hands(&self.conn, end).await {
+            Ok((connected, handshake)) => Ok(Opened { connected, handshake: Some(handshake) }),
+            Err(error) => Err((RequestFailure::of_handshake(&error), error)),
         }
-        Ok(Opened { connected, handshake })
+    }
+
+    async fn begin_http2(&mut self, end: Instant) -> Result<Opened, (RequestFailure, io::Error)> {
+        let opened = self.shake_hands(end).await?;
+        self.greet(opened.handshake.as_ref().map(|it| &*it.agreed.protocol), end).await?;
+        Ok(opened)
     }
 
     /// A socket to connect to an address with.

@@ -36,8 +36,13 @@ impl OriginTls {
         clients.map(|tls| tls.map(of)).collect()
     }
 
-    /// Makes the handshake on a connection that was opened just now. The connection's deadline is at `end`.
-    pub(crate) async fn shake_hands(&self, conn: &Conn<'_>, end: Instant) -> io::Result<Handshake> {
+    /// Makes the handshake on a connection that was opened just now, and says when it began. The connection's deadline is at `end`.
+    pub(crate) async fn shake_hands(
+        &self,
+        conn: &Conn<'_>,
+        end: Instant,
+    ) -> io::Result<(Instant, Box<Handshake>)> {
+        let begun = Instant::now();
         conn.set_layer(Box::new(self.layers.layer(self.resumes())?));
         let mut is_late = false;
         loop {
@@ -47,7 +52,7 @@ impl OriginTls {
                 Ok(()) => {
                     let agreed = conn.with_layer(ClientLayer::agreed);
                     let agreed = agreed.ok_or(io::ErrorKind::NotConnected)?;
-                    return Ok(Handshake { agreed, end: Instant::now() });
+                    return Ok((begun, Box::new(Handshake { agreed, end: Instant::now() })));
                 }
             }
             // A generator that stood still finds what came meanwhile: the time of its pause is added to the deadline.

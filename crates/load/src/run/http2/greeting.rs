@@ -118,7 +118,14 @@ impl Link<'_, '_> {
     /// Keeps a connection open on which nothing is asked. Returns when the server ends it, or sends what nobody has asked for: how many
     /// bytes came then.
     pub(crate) async fn stay(&mut self) -> io::Result<usize> {
-        while self.http2.is_some() {
+        match self.http2 {
+            None => self.conn.fill().await,
+            Some(_) => Box::pin(self.stay_quiet()).await,
+        }
+    }
+
+    async fn stay_quiet(&mut self) -> io::Result<usize> {
+        loop {
             let received = self.send_and_fill().await?;
             match self.hear() {
                 Quiet::Nothing if received > 0 => {}
@@ -126,7 +133,6 @@ impl Link<'_, '_> {
                 Quiet::Violates(_) => return Ok(received),
             }
         }
-        self.conn.fill().await
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Instant;
 use drover_http2::ErrorCode;
 
 use crate::account::counts::RequestFailure;
-use crate::run::client::Link;
+use crate::run::client::{Attempts, Link};
 use crate::run::worker::{Phase, ScheduledStart};
 use send::ReadPace;
 use slots::StreamSlots;
@@ -79,6 +79,7 @@ struct Http2Client<'c, 'n> {
     is_armed: bool,
     /// The deadline has passed once, and what came meanwhile is looked at first.
     is_late: bool,
+    attempts: Attempts,
 }
 
 /// The coroutine of measured connection `index` of a worker.
@@ -101,6 +102,7 @@ pub(crate) async fn run(link: Link<'_, '_>, index: u32) {
         send_failure: None,
         is_armed: false,
         is_late: false,
+        attempts: Attempts::new(),
     };
     client.run().await;
 }
@@ -363,7 +365,7 @@ impl Http2Client<'_, '_> {
     async fn connect(&mut self) -> bool {
         self.now = None;
         self.calls = 0;
-        let opened = self.link.connect_next().await;
+        let opened = self.link.connect_next(&mut self.attempts).await;
         // What begins the connection may wait for the first request.
         self.is_sending = opened;
         opened
@@ -380,7 +382,7 @@ impl Http2Client<'_, '_> {
         if early && self.calls == 0 {
             self.rest().await;
         } else {
-            self.link.backoff.reset();
+            self.attempts.reset();
         }
         loop {
             if !early {
@@ -470,10 +472,10 @@ impl Http2Client<'_, '_> {
 
     /// Rests before another attempt, unless it gives up.
     async fn rest(&mut self) {
-        if self.link.gives_up() {
+        if self.attempts.give_up(self.link.worker) {
             return self.leave().await;
         }
-        self.link.sleep().await;
+        self.attempts.sleep(&self.link).await;
     }
 
     /// Gives up for good.
