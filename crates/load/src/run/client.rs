@@ -89,6 +89,13 @@ impl Attempts {
         Attempts { rest: FIRST_REST, failing_since: None }
     }
 
+    /// Notes whether an attempt has succeeded.
+    pub(crate) fn note(&mut self, opened: bool) {
+        if opened {
+            self.failing_since = None;
+        }
+    }
+
     /// The connection was of use: the next rest is the shortest.
     pub(crate) fn reset(&mut self) {
         self.rest = FIRST_REST;
@@ -142,16 +149,11 @@ impl<'c, 'n> Link<'c, 'n> {
         self.http2 = None;
     }
 
-    /// Opens a connection to the next server; says whether it is open now.
-    pub(crate) async fn connect_next(&mut self, attempts: &mut Attempts) -> bool {
+    /// Chooses the server that the next connection is opened to, where connections change servers.
+    pub(crate) fn choose_origin(&mut self) {
         if let Some(origin) = self.worker.requests.pick_origin() {
             self.origin = origin;
         }
-        let opened = self.connect().await;
-        if opened {
-            attempts.failing_since = None;
-        }
-        opened
     }
 
     /// Whether the connection is not to be opened again. A server that sends a response before the first request cannot be measured:
@@ -501,7 +503,10 @@ impl<'c, 'n> Client<'c, 'n> {
     async fn connect(&mut self) -> bool {
         self.now = None;
         self.calls = 0;
-        self.link.connect_next(&mut self.attempts).await
+        self.link.choose_origin();
+        let opened = self.link.connect().await;
+        self.attempts.note(opened);
+        opened
     }
 
     /// Rests before another attempt, unless it gives up.

@@ -365,7 +365,9 @@ impl Http2Client<'_, '_> {
     async fn connect(&mut self) -> bool {
         self.now = None;
         self.calls = 0;
-        let opened = self.link.connect_next(&mut self.attempts).await;
+        self.link.choose_origin();
+        let opened = self.link.connect().await;
+        self.attempts.note(opened);
         // What begins the connection may wait for the first request.
         self.is_sending = opened;
         opened
