@@ -12,6 +12,7 @@ mod ends;
 mod failures;
 mod faults;
 mod honesty;
+mod http2;
 mod idle;
 mod people;
 mod precision;

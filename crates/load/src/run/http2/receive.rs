@@ -45,9 +45,11 @@ impl Http2Client<'_, '_> {
             rests: !matches!(work, Work::WarmUp(_)),
             over: 0,
         };
-        let (has_failed, has_output) = conn.io(|Io { input, output }| {
+        let (failure, has_output) = conn.io(|Io { input, output }| {
+            let is_http1 = !http2.is_greeted() && input.starts_with(b"HTTP/");
             let (used, has_failed) = taker.take(http2, input, output);
-            (used, (has_failed, !output.is_empty()))
+            let class = if is_http1 { RequestFailure::HttpVersion } else { RequestFailure::Http2 };
+            (used, (has_failed.then_some(class), !output.is_empty()))
         });
         let over = taker.over;
         drop(account);
@@ -55,8 +57,8 @@ impl Http2Client<'_, '_> {
         // The next requests leave later than many responses have come, which take a while to be counted.
         self.now = (over <= 1).then_some(end);
         self.settle(over);
-        if has_failed {
-            self.fail(RequestFailure::Http2);
+        if let Some(failure) = failure {
+            self.fail(failure);
         }
     }
 }

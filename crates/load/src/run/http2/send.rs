@@ -56,8 +56,8 @@ impl Http2Client<'_, '_> {
         drop(account);
         worker.in_flight.set(worker.in_flight.get() + u64::from(begun.fresh));
         *calls += begun.count;
-        // An error comes again when the rest is sent.
-        self.is_sending |= !matches!(progress.done, Ok(true));
+        // An error comes again when the rest is sent. A body may have more than one send carries.
+        self.is_sending |= !matches!(progress.done, Ok(true)) || http2.next().is_some();
         if begun.count > 0 && !self.is_armed {
             // Deadlines count from the beginning of the turn, which may be a while ago.
             let since = sent.saturating_duration_since(worker.net.now());
