@@ -82,6 +82,15 @@ pub fn end(out: &mut impl Write, result: &LoadResult) -> io::Result<()> {
     for (kind, count) in &result.protocol_errors {
         writeln!(out, "# protocol_errors_{kind},{count}")?;
     }
+    if let Some(http2) = &result.http2 {
+        writeln!(out, "# http2_streams,{}", http2.streams)?;
+        writeln!(out, "# http2_sent_again,{}", http2.sent_again)?;
+        for (what, counts) in http2.by_code() {
+            for (code, count) in counts {
+                writeln!(out, "# http2_{what}_{code},{count}")?;
+            }
+        }
+    }
     if let Some(rate) = result.achieved_rate {
         writeln!(out, "# responses_per_s,{rate:.1}")?;
     }

@@ -66,6 +66,11 @@ impl Http2Result {
         self.first_violation = self.first_violation.or(other.first_violation);
     }
 
+    /// The counts by code, each with its name.
+    pub(crate) fn by_code(&self) -> [(&'static str, &BTreeMap<String, u64>); 3] {
+        [("go_aways", &self.go_aways), ("resets", &self.resets), ("violations", &self.violations)]
+    }
+
     /// What happened, as the summary has it; empty if nothing did.
     pub(crate) fn in_words(&self) -> String {
         let by_code = |counts: &BTreeMap<String, u64>, what: &str| {

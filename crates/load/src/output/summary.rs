@@ -234,6 +234,7 @@ mod tests {
 
     use super::*;
     use crate::account::counts::{Account, RequestFailure, record};
+    use crate::plan::http2::HttpProtocol;
     use crate::plan::options::{LoadOptions, LoadPlan};
     use crate::plan::shape::Schedule;
     use crate::plan::tls::TargetTlsOptions;
@@ -347,6 +348,27 @@ mod tests {
         assert!(lines[0].starts_with("  tls          5 handshakes (3 resumed), p50"), "{lines:?}");
         assert_eq!(lines[1], "               4 with TLS 1.3, AES_128_GCM_SHA256, X25519MLKEM768");
         assert_eq!(lines[2], "               1 with TLS 1.3, AES_256_GCM_SHA384, X25519MLKEM768");
+    }
+
+    #[test]
+    fn a_run_over_http_2_tells_its_streams_and_what_only_http_2_has() {
+        let protocol = HttpProtocol::Http2 { streams: 16 };
+        let options = || LoadOptions { protocol, ..testing::options() };
+        let quiet = lines_of(options(), Account::new());
+        assert!(
+            quiet[1].starts_with("  1 connection of 16 streams (HTTP/2), 1 thread"),
+            "{quiet:?}"
+        );
+        assert!(!quiet.iter().any(|line| line.contains("http/2")), "{quiet:?}");
+        let mut account = Account::new();
+        account.http2.sent_again = 2;
+        account.http2.takes_streams(10, 16);
+        account.http2.resets.insert("CANCEL", 3);
+        let lines = lines_of(options(), account);
+        let expected = "  http/2       2 requests sent again; reset by the server: 3 CANCEL";
+        assert!(lines.iter().any(|line| line == expected), "{lines:?}");
+        let warning = "  warning: the server takes 10 streams per connection at once and not 16: the others wait";
+        assert!(lines.iter().any(|line| line.starts_with(warning)), "{lines:?}");
     }
 
     #[test]

@@ -404,6 +404,51 @@ fn too_few_descriptors(connections: u32, workers: u32) -> anyhow::Result<Option<
 mod tests {
     use super::*;
 
+    /// The plan of 3 connections of 4 streams.
+    fn over_streams(change: impl FnOnce(&mut LoadOptions)) -> anyhow::Result<LoadPlan> {
+        let protocol = HttpProtocol::Http2 { streams: 4 };
+        let mut options = LoadOptions { protocol, connections: 3, ..crate::testing::options() };
+        change(&mut options);
+        LoadPlan::new(options)
+    }
+
+    #[test]
+    fn each_stream_gets_starts_unless_a_session_has_the_connection() {
+        let plan = over_streams(|_| {}).unwrap();
+        assert_eq!((plan.streams(), plan.starts_each(), plan.is_http2()), (4, 4, true));
+        let plan = over_streams(|options| {
+            let schedule = Schedule::every(Duration::from_secs(1), 3);
+            options.schedule = Some(Schedule { unit: Unit::Connection, ..schedule });
+        });
+        let plan = plan.unwrap();
+        assert_eq!((plan.streams(), plan.starts_each()), (4, 1));
+        let plan = over_streams(|options| options.protocol = HttpProtocol::Http1).unwrap();
+        assert_eq!((plan.streams(), plan.starts_each(), plan.is_http2()), (1, 1, false));
+    }
+
+    /// Windows hold a server back over streams, and the socket does in HTTP/1.1.
+    #[test]
+    fn a_slow_reader_has_a_small_socket_in_http_1_only() {
+        let plan = over_streams(|options| options.read_rate = Some(100_000)).unwrap();
+        assert_eq!((plan.read_at_once(), plan.socket_reads()), (Some(10_000), None));
+        let plan = over_streams(|options| {
+            (options.read_rate, options.protocol) = (Some(100_000), HttpProtocol::Http1);
+        });
+        assert_eq!(plan.unwrap().socket_reads(), Some(10_000));
+    }
+
+    #[test]
+    fn what_means_nothing_over_streams_is_refused() {
+        let error = |change: fn(&mut LoadOptions)| over_streams(change).err().unwrap().to_string();
+        let pipeline = error(|options| options.session.pipeline = 2);
+        assert!(pipeline.starts_with("--pipeline") && pipeline.contains("--streams"), "{pipeline}");
+        let many = error(|options| {
+            (options.connections, options.protocol) =
+                (1000, HttpProtocol::Http2 { streams: 100_000 });
+        });
+        assert!(many.starts_with("--streams 100000") && many.contains("fewer"), "{many}");
+    }
+
     #[test]
     fn there_is_room_for_all_descriptors_before_the_first_connection() {
         assert_eq!(too_few_descriptors(300, 2).unwrap(), None);
