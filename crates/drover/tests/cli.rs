@@ -54,7 +54,7 @@ fn a_short_help_fits_a_screen() {
 fn help_has_its_groups_in_order() {
     for (command, groups) in [
         ("serve", &["Serving", "HTTPS", "Limits", "Cache", "Workers", "Experiments"][..]),
-        ("load", &["Requests", "TLS", "Load", "Responses", "Generator", "Output"]),
+        ("load", &["Requests", "TLS", "HTTP/2", "Load", "Responses", "Generator", "Output"]),
     ] {
         let output = drover(&[command, "--help"]);
         let text = String::from_utf8(output.stdout).unwrap();

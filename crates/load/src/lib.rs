@@ -34,8 +34,8 @@
 //!   ([`plan::sources`]), and with which TLS ([`plan::tls`]).
 //! - [`mod@run`]: how a run is carried out. `coordinator` leads the workers, `phases` leads one worker
 //!   through a run. `worker` is what the connections of a worker share; it draws the life of a request.
-//!   `client` is one connection; `exchange` sends and receives on it; `reader` reads a response. `http2` is a connection
-//!   whose requests have streams. `tls` makes the handshake of a connection.
+//!   `connection` opens a connection and says what is spoken on it: `client` is one of HTTP/1.1, on which `exchange` sends and
+//!   receives, and `reader` reads a response; `http2` is one whose requests have streams. `tls` makes the handshake of a connection.
 //! - [`account`]: counts and histograms.
 //! - [`input`]: requests from files of other programs. [`output`]: JSON, CSV, histograms, summary, objectives, and joining
 //!   results.

@@ -149,13 +149,13 @@ pub(super) struct Args {
 
     /// Requests that a connection sends together (pipelining)
     ///
-    /// The connection sends N requests before the first response has come
-    #[arg(help_heading = LOAD)]
+    /// The connection sends N requests before the first response has come. Not with HTTP/2, which has --streams
+    #[arg(help_heading = LOAD, hide_short_help = true)]
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     pipeline: u32,
 
-    /// How long a response, or the opening of a connection, may take
+    /// Limit for a response or a connect
     #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "T", value_parser = duration::parse, default_value = "10s")]
     timeout: Duration,
@@ -171,15 +171,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES")]
     expect_size: Option<u64>,
 
-    /// Statuses that responses may have, as in 2xx,404 [default: 2xx,3xx]
+    /// Expected statuses [default: 2xx,3xx]
     ///
-    /// A response with another status is counted as an error, and makes the exit status 1 unless --slo
+    /// Codes and classes, as in 2xx,404. A response with another status is counted as an error, and makes the exit status 1 unless --slo
     /// judges errors
     #[arg(help_heading = RESPONSES)]
     #[arg(long, value_name = "LIST")]
     expect_status: Option<StatusSet>,
 
-    /// Count a response as an error if its body differs from the first body, or from FILE
+    /// Count bodies that differ as errors
     ///
     /// Without FILE, the body of a 2xx response must be equal to the body of the first response to the same
     /// request. With FILE, the body must be equal to the file

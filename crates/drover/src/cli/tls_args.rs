@@ -25,16 +25,16 @@ const STREAMS_MOST: u32 = 100_000;
 /// Whether HTTP/2 is spoken with servers.
 #[derive(Debug, clap::Args)]
 pub(super) struct Http2Args {
-    /// Speak HTTP/2 with the servers of https:// URLs (ALPN)
+    /// Speak HTTP/2 over TLS (ALPN)
     ///
-    /// A server that does not choose h2 is an error
+    /// For https:// URLs. A server that does not choose h2 is an error
     #[arg(help_heading = HTTP2)]
     #[arg(long)]
     http2: bool,
 
-    /// Speak HTTP/2 with the servers of http:// URLs (prior knowledge)
+    /// Speak HTTP/2 without TLS (prior knowledge)
     ///
-    /// Nothing is negotiated: the server must know that it gets HTTP/2
+    /// For http:// URLs. Nothing is negotiated: the server must expect HTTP/2
     #[arg(help_heading = HTTP2)]
     #[arg(long)]
     h2c: bool,
@@ -92,9 +92,10 @@ pub(super) struct Http2Wish {
 /// How many requests a connection may have under way.
 #[derive(Debug, clap::Args)]
 pub(super) struct StreamArgs {
-    /// Requests that each connection has under way at once, with --http2 or --h2c [default: 1]
+    /// Requests at once on each connection [default: 1]
     ///
-    /// Each stream gets requests as a connection of HTTP/1.1 does. A server may take fewer: a warning says so
+    /// With --http2 or --h2c. Each stream gets requests as a connection of HTTP/1.1 does. A server may take fewer streams: a
+    /// warning says so
     #[arg(help_heading = HTTP2)]
     #[arg(short = 'm', long, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(STREAMS_MOST)))]

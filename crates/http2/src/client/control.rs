@@ -1,7 +1,7 @@
 //! Frames that control the connection: SETTINGS, PING, PRIORITY and WINDOW_UPDATE.
 
 use super::ClientConnection;
-use super::receive::FrameResult;
+use super::receive::ClientFrameResult;
 use crate::error::ProtocolFault;
 use crate::frame::{self, FrameHeader, MOST_31, StreamId, flag, kind};
 use crate::settings::SettingsChange;
@@ -13,7 +13,7 @@ impl<S> ClientConnection<S> {
         header: FrameHeader,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> FrameResult {
+    ) -> ClientFrameResult {
         match header.kind {
             kind::SETTINGS if header.stream != 0 => Err(ProtocolFault::SettingsOnStream),
             kind::SETTINGS if header.has(flag::ACK) && payload.is_empty() => Ok(None),
@@ -71,7 +71,7 @@ impl<S> ClientConnection<S> {
         stream: u32,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> FrameResult {
+    ) -> ClientFrameResult {
         let by = payload.try_into().map_err(|_| ProtocolFault::WindowUpdateSize)?;
         let by = u32::from_be_bytes(by) & MOST_31;
         if stream != 0 {

@@ -67,7 +67,7 @@ pub(super) enum Told {
     },
 }
 
-pub(super) type FrameResult = Result<Option<Told>, ProtocolFault>;
+pub(super) type ClientFrameResult = Result<Option<Told>, ProtocolFault>;
 
 impl<S> ClientConnection<S> {
     /// Takes frames from the beginning of `input` until there is something to tell, and tells how many bytes it has used of it.
@@ -163,7 +163,12 @@ impl<S> ClientConnection<S> {
     }
 
     /// Takes one frame, or the part of DATA that is there; `used` stays 0 if it is not complete.
-    fn take_frame(&mut self, input: &[u8], used: &mut usize, out: &mut Vec<u8>) -> FrameResult {
+    fn take_frame(
+        &mut self,
+        input: &[u8],
+        used: &mut usize,
+        out: &mut Vec<u8>,
+    ) -> ClientFrameResult {
         if self.data.left > 0 && self.skip == 0 {
             *used = self.data.left.min(input.len());
             return Ok(if *used > 0 { self.tell_data(*used, out) } else { None });
@@ -211,13 +216,13 @@ impl<S> ClientConnection<S> {
         }
     }
 
-    fn take_reset(&mut self, header: FrameHeader, payload: &[u8]) -> FrameResult {
+    fn take_reset(&mut self, header: FrameHeader, payload: &[u8]) -> ClientFrameResult {
         let code = payload.try_into().map_err(|_| ProtocolFault::ResetSize)?;
         self.check_began(header.stream)?;
         Ok(self.end_early(header.stream, ErrorCode::of(u32::from_be_bytes(code)), None))
     }
 
-    fn take_go_away(&mut self, header: FrameHeader, payload: &[u8]) -> FrameResult {
+    fn take_go_away(&mut self, header: FrameHeader, payload: &[u8]) -> ClientFrameResult {
         if header.stream != 0 {
             return Err(ProtocolFault::GoAwayOnStream);
         }
@@ -235,7 +240,7 @@ impl<S> ClientConnection<S> {
         header: FrameHeader,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> FrameResult {
+    ) -> ClientFrameResult {
         let (fragment, _) = block::fragment(header, payload)?;
         self.check_began(header.stream)?;
         let ends = header.has(flag::END_STREAM);
@@ -276,7 +281,7 @@ impl<S> ClientConnection<S> {
         block: &[u8],
         ends: bool,
         out: &mut Vec<u8>,
-    ) -> FrameResult {
+    ) -> ClientFrameResult {
         if block == self.last_block && !block.is_empty() {
             return Ok(self.tell_head(stream, block.len(), ends, out));
         }
@@ -293,7 +298,12 @@ impl<S> ClientConnection<S> {
     }
 
     /// Decodes a part of a block, and tells what the block says when it has ended.
-    fn take_fragment(&mut self, fragment: &[u8], is_last: bool, out: &mut Vec<u8>) -> FrameResult {
+    fn take_fragment(
+        &mut self,
+        fragment: &[u8],
+        is_last: bool,
+        out: &mut Vec<u8>,
+    ) -> ClientFrameResult {
         let Some(target) = self.block.target else { return Ok(None) };
         let (block, decoder) = (&mut self.block, &mut self.decoder);
         match target {
@@ -364,7 +374,7 @@ impl<S> ClientConnection<S> {
         payload: &[u8],
         used: &mut usize,
         out: &mut Vec<u8>,
-    ) -> FrameResult {
+    ) -> ClientFrameResult {
         self.check_began(header.stream)?;
         let Some(lengths) = DataLengths::read(header, payload)? else { return Ok(None) };
         let DataLengths { before, data: len, padding } = lengths;

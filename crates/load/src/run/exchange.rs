@@ -18,7 +18,8 @@ use drover_mech::net::Body;
 use drover_tls::client::ClientLayer;
 
 use crate::account::counts::RequestFailure;
-use crate::run::client::{Call, Client, Link};
+use crate::run::client::{Call, Client};
+use crate::run::connection::link::Link;
 use crate::run::reader::ResponseReader;
 use crate::run::worker::{ScheduledStart, WholeResponse};
 

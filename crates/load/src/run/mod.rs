@@ -2,7 +2,7 @@
 
 pub(crate) mod accept_queue;
 pub(crate) mod client;
-pub(crate) mod connect;
+pub(crate) mod connection;
 pub(crate) mod control;
 pub(crate) mod coordinator;
 pub(crate) mod exchange;

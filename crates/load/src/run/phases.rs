@@ -15,7 +15,7 @@ use crate::account::counts::Account;
 use crate::plan::options::LoadPlan;
 use crate::plan::shape::LoadShare;
 use crate::run::accept_queue;
-use crate::run::client;
+use crate::run::connection;
 use crate::run::control::{CoordinatorHandle, WorkerReport};
 use crate::run::worker::Worker;
 
@@ -109,7 +109,7 @@ pub(crate) fn run(
     let mut number = 0;
     let ended = executor.run(|conn| {
         number += 1;
-        client::run(conn, &worker, number - 1)
+        connection::run(conn, &worker, number - 1)
     });
     ended.with_context(failed)?;
     let mut account = worker.account.into_inner();

@@ -8,7 +8,7 @@ use std::time::Instant;
 use drover_http2::{ClientConnection, ClientEvent, ErrorCode};
 
 use crate::account::counts::RequestFailure;
-use crate::run::client::Link;
+use crate::run::connection::link::Link;
 
 /// What came on a connection on which nothing was asked.
 enum Quiet {

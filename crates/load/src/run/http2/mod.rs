@@ -17,7 +17,7 @@ use std::time::Instant;
 use drover_http2::ErrorCode;
 
 use crate::account::counts::RequestFailure;
-use crate::run::client::{Attempts, Link};
+use crate::run::connection::link::{Attempts, Link};
 use crate::run::worker::{Phase, ScheduledStart};
 use send::ReadPace;
 use slots::StreamSlots;

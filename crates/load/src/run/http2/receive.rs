@@ -11,7 +11,7 @@ use drover_mech::net::Io;
 use super::slots::StreamSlots;
 use super::{Http2Client, Work};
 use crate::account::counts::{Account, RequestFailure};
-use crate::run::client::Link;
+use crate::run::connection::link::Link;
 use crate::run::worker::{WholeResponse, Worker};
 
 /// Takes what was received for the calls of a connection.

@@ -11,7 +11,7 @@ use twox_hash::XxHash64;
 use super::slots::StreamSlots;
 use super::{Http2Client, Work};
 use crate::account::counts::Account;
-use crate::run::client::Link;
+use crate::run::connection::link::Link;
 use crate::run::worker::{Phase, ScheduledStart, Worker};
 
 /// Frames of DATA are gathered up to this length, then sent.

@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use crate::plan::options::LoadOptions;
     use crate::plan::shape::{Arrivals, Rate, Schedule, SessionOptions, Think, Unit};
-    use crate::run::client;
+    use crate::run::connection;
 
     fn plan() -> LoadPlan {
         LoadPlan::new(options()).unwrap()
@@ -330,7 +330,7 @@ mod tests {
         net.stop();
         executor
             .run(|conn| {
-                let coroutine = client::run(conn, &worker, 0);
+                let coroutine = connection::run(conn, &worker, 0);
                 size.set(size_of_val(&coroutine));
                 coroutine
             })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::account::counts::{RequestFailure, record};
 use crate::plan::endpoints::Endpoint;
-use crate::run::client::Link;
+use crate::run::connection::link::Link;
 use crate::run::tls::Handshake;
 
 /// The time between two attempts to connect to a unix socket with a full accept queue.
