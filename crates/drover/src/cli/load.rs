@@ -356,6 +356,7 @@ impl Args {
         let default = if self.connection_rate.is_some() { 4000 } else { 64 };
         let connections = self.connections.unwrap_or(default);
         let schedule = self.schedule(duration, connections)?;
+        let session = self.session();
         let RequestSelection { asked, order, unix, sources, http2, warnings } =
             self.asked.choose()?;
         let urls = asked.iter().map(|request| &request.url);
@@ -367,12 +368,6 @@ impl Args {
         let auto = || match looks {
             true => mechanisms::auto_of_readiness(),
             false => mechanisms::auto(self.threads.saturating_mul(processes) as usize),
-        };
-        let session = SessionOptions {
-            calls: self.calls_per_connection,
-            burst: self.burst,
-            think: self.think_time.unwrap_or_default(),
-            pipeline: self.pipeline,
         };
         Ok(LoadOptions {
             asked,
@@ -410,6 +405,15 @@ impl Args {
 }
 
 impl Args {
+    fn session(&self) -> SessionOptions {
+        SessionOptions {
+            calls: self.calls_per_connection,
+            burst: self.burst,
+            think: self.think_time.unwrap_or_default(),
+            pipeline: self.pipeline,
+        }
+    }
+
     fn schedule(
         &self,
         duration: Option<Duration>,
