@@ -14,7 +14,7 @@ pub(crate) struct Http2Events {
     pub(crate) sent_again: u64,
     /// Streams that the server refused (`REFUSED_STREAM`) without GOAWAY.
     pub(crate) refused: u64,
-    /// GOAWAY of servers.
+    /// GOAWAY frames of servers.
     pub(crate) go_aways: CodeCounts,
     /// Requests whose stream the server has reset.
     pub(crate) resets: CodeCounts,

@@ -19,7 +19,7 @@ pub struct Http2Result {
     pub sent_again: u64,
     /// Streams that the server refused (`REFUSED_STREAM`) on connections that went on.
     pub refused: u64,
-    /// Connections that the server asked to end (GOAWAY), by code.
+    /// GOAWAY frames of the server, by code. A server that ends a connection gracefully may send two.
     pub go_aways: BTreeMap<String, u64>,
     /// Requests whose stream the server reset, by code. They are errors of the class `reset`.
     pub resets: BTreeMap<String, u64>,

@@ -390,6 +390,7 @@ impl Http2Client<'_, '_> {
             if !early {
                 self.wait_for_start().await;
             }
+            self.drop_unsent();
             if self.slots.held.is_empty() && worker.window.phase() == Phase::Over {
                 return pending().await;
             }

@@ -8,7 +8,7 @@ use drover_http2::ClientConnection;
 use drover_mech::net::{Answer, Body, Io};
 use twox_hash::XxHash64;
 
-use super::slots::StreamSlots;
+use super::slots::{StreamCall, StreamSlots};
 use super::{Http2Client, Work};
 use crate::account::counts::Account;
 use crate::run::connection::link::Link;
@@ -31,6 +31,7 @@ impl Http2Client<'_, '_> {
     pub(super) fn send(&mut self) {
         self.end_rests();
         self.collect();
+        self.drop_unsent();
         let next = self.give_windows_back();
         self.set_alarm(next);
         let Http2Client { link, slots, calls, .. } = self;
@@ -107,6 +108,26 @@ impl Http2Client<'_, '_> {
                 self.hold_free(count);
             }
             Work::Session(_) => self.go_on_with_session(room),
+        }
+    }
+
+    /// Gives starts back that were not sent until the window was over: nothing would count their responses.
+    pub(super) fn drop_unsent(&mut self) {
+        let worker = self.link.worker;
+        if self.slots.held.is_empty() || worker.window.phase() != Phase::Over {
+            return;
+        }
+        for slot in std::mem::take(&mut self.slots.held) {
+            let StreamCall { due, sent, .. } = *self.slots.call(slot);
+            if sent.is_some() {
+                self.slots.held.push_back(slot);
+                continue;
+            }
+            self.slots.release(slot, None);
+            // Calls of a session have no starts of their own.
+            if let Work::Requests = self.work {
+                worker.give_back(ScheduledStart { due, waited: false, calls: 1 });
+            }
         }
     }
 
