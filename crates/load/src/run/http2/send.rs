@@ -34,9 +34,11 @@ impl Http2Client<'_, '_> {
         self.drop_unsent();
         let next = self.give_windows_back();
         self.set_alarm(next);
-        let Http2Client { link, slots, calls, .. } = self;
+        let Http2Client { link, slots, calls, is_sending, .. } = self;
         let Link { conn, http2: Some(http2), worker, origin, .. } = link else { return };
-        if slots.held.is_empty() && http2.next().is_none() {
+        // A body goes on when what was written before has left: no more of it is in memory than one send carries.
+        let has_bodies = !*is_sending && http2.next().is_some();
+        if slots.held.is_empty() && !has_bodies {
             return;
         }
         let most = worker.plan.session.calls.map_or(u32::MAX, |most| most.saturating_sub(*calls));
@@ -46,7 +48,9 @@ impl Http2Client<'_, '_> {
         let (begun, progress) = conn.respond(|Io { output, .. }| {
             let begun =
                 begin_calls(http2, slots, (worker, *origin, most), sent, &mut account, output);
-            push_bodies(http2, slots, (worker, *origin), &mut account, output);
+            if !*is_sending {
+                push_bodies(http2, slots, (worker, *origin), &mut account, output);
+            }
             (Answer { consumed: 0, body: Body::None, expects_input: true }, begun)
         });
         account.requests += u64::from(begun.fresh);
@@ -58,7 +62,7 @@ impl Http2Client<'_, '_> {
         worker.in_flight.set(worker.in_flight.get() + u64::from(begun.fresh));
         *calls += begun.count;
         // An error comes again when the rest is sent. A body may have more than one send carries.
-        self.is_sending |= !matches!(progress.done, Ok(true)) || http2.next().is_some();
+        *is_sending |= !matches!(progress.done, Ok(true)) || http2.next().is_some();
         if begun.count > 0 && !self.is_armed {
             // Deadlines count from the beginning of the turn, which may be a while ago.
             let since = sent.saturating_duration_since(worker.net.now());
@@ -318,5 +322,29 @@ fn push_bodies(
         account.sent_bytes += part.len() as u64;
         http2.push_data(turn.stream, part.len(), part.len() == rest.len(), output);
         output.extend_from_slice(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_come_back_at_the_rate() {
+        let begun = Instant::now();
+        let mut pace = ReadPace { begun, given: 0 };
+        let second = Duration::from_secs(1);
+        assert_eq!(pace.allowed(1000, begun), 0);
+        assert_eq!(pace.allowed(1000, begun + 2 * second), 2000);
+        pace.given = 1500;
+        assert_eq!(pace.allowed(1000, begun + 2 * second), 500);
+        assert_eq!(pace.allowed(1000, begun + second), 0);
+        // What is due at a moment is allowed then, whatever the rate.
+        for rate in [1, 3, 7, 1000, 99_991, u32::MAX] {
+            for more in [1, 4096, 1 << 20] {
+                let due = pace.due(rate, more);
+                assert!(pace.allowed(rate, due) >= more, "{rate} {more}");
+            }
+        }
     }
 }
