@@ -12,7 +12,7 @@ use crate::head::response::ResponseHeadText;
 use crate::hpack::{HpackDecoder, TableUpdate};
 use crate::settings::{self, setting};
 use crate::streams::{StreamTable, state};
-use receive::{CurrentData, ResponseTarget};
+use receive::{CurrentData, LastHead, ResponseTarget};
 use windows::ReceiveWindows;
 
 /// How many streams are opened before the server has said how many it takes. RFC 9113 section 6.5.2 knows no limit then, and
@@ -37,8 +37,7 @@ pub struct ClientConnection<S> {
     data: CurrentData,
     /// How many bytes of a frame's payload are to be dropped.
     skip: usize,
-    /// The block of the head that `head` is made of; empty: there is none.
-    last_block: Vec<u8>,
+    last_block: LastHead,
     windows: ReceiveWindows,
     /// How much we may send on all streams together.
     send_window: u32,
@@ -135,9 +134,8 @@ impl<S> ClientConnection<S> {
 
     fn with(windows: ReceiveWindows, out: &mut Vec<u8>) -> ClientConnection<S> {
         out.extend_from_slice(PREFACE);
-        // Without dynamic table each response says what it says by itself, and is counted so.
+        // The table of header compression stays what it is at first, as with other clients: some servers ignore a smaller one.
         let settings = [
-            (setting::HEADER_TABLE_SIZE, 0),
             (setting::ENABLE_PUSH, 0),
             (setting::INITIAL_WINDOW_SIZE, windows.of_stream),
             (setting::MAX_HEADER_LIST_SIZE, HEAD_MOST as u32),
@@ -146,17 +144,14 @@ impl<S> ClientConnection<S> {
         if windows.of_connection > FIRST_WINDOW {
             frame::push_window_update(out, 0, windows.of_connection - FIRST_WINDOW);
         }
-        let mut decoder = HpackDecoder::new(crate::hpack::TABLE_SIZE);
-        // The server has seen the settings when it encodes its first response.
-        decoder.set_most(0);
         ClientConnection {
             streams: StreamTable::new(),
-            decoder,
+            decoder: HpackDecoder::new(crate::hpack::TABLE_SIZE),
             head: ResponseHeadText::default(),
             block: PartialBlock::new(),
             data: CurrentData::default(),
             skip: 0,
-            last_block: Vec::new(),
+            last_block: LastHead::default(),
             windows,
             send_window: FIRST_WINDOW,
             first_window: FIRST_WINDOW,

@@ -21,6 +21,15 @@ pub(super) enum ResponseTarget {
     Ignored,
 }
 
+/// The block of the head that was told last, if it means the same when it comes again.
+#[derive(Debug, Default)]
+pub(super) struct LastHead {
+    /// Empty: there is none.
+    bytes: Vec<u8>,
+    /// How often the decoder's table had changed.
+    changes: u64,
+}
+
 /// A frame of DATA of which a part is to come.
 #[derive(Debug, Default)]
 pub(super) struct CurrentData {
@@ -266,15 +275,15 @@ impl<S> ClientConnection<S> {
             if header.has(flag::END_HEADERS) {
                 return self.take_whole_head(header.stream, fragment, ends, out);
             }
-            self.last_block.clear();
+            self.last_block.bytes.clear();
             self.head.begin(HEAD_MOST);
         }
         self.block.begin(header.stream, ends, target);
         self.take_fragment(fragment, header.has(flag::END_HEADERS), out)
     }
 
-    /// Takes a head that is one block. A block that is byte by byte the one before means the same: our table has no room, so that no
-    /// block depends on another one.
+    /// Takes a head that is one block. A block that is byte by byte the one before means the same, as long as the decoder's table has
+    /// not changed.
     fn take_whole_head(
         &mut self,
         stream: u32,
@@ -282,17 +291,21 @@ impl<S> ClientConnection<S> {
         ends: bool,
         out: &mut Vec<u8>,
     ) -> ClientFrameResult {
-        if block == self.last_block && !block.is_empty() {
+        let before = self.decoder.changes();
+        if block == self.last_block.bytes && before == self.last_block.changes && !block.is_empty()
+        {
             return Ok(self.tell_head(stream, block.len(), ends, out));
         }
-        self.last_block.clear();
+        self.last_block.bytes.clear();
         self.head.begin(HEAD_MOST);
         self.block.begin(stream, ends, ResponseTarget::Head);
         let told = self.take_fragment(block, true, out);
+        let is_fit = self.decoder.changes() == before && block.len() <= REPEATED_MOST;
         if let Ok(Some(Told::Head { .. })) = told
-            && block.len() <= REPEATED_MOST
+            && is_fit
         {
-            self.last_block.extend_from_slice(block);
+            self.last_block.bytes.extend_from_slice(block);
+            self.last_block.changes = before;
         }
         told
     }

@@ -225,6 +225,34 @@ fn repeated_heads_mean_the_same() {
     }
 }
 
+/// The same bytes mean something else once the table has another entry in that place.
+#[test]
+fn repeated_heads_that_use_the_table_are_decoded_again_when_it_changes() {
+    let mut client = Client::fresh();
+    client.take_some(&settings(&[]));
+    let mut head = |block: &[u8]| {
+        let id = client.connection.request(&get("/", &[]), 0, &mut client.out).unwrap().get();
+        match &client.take_some(&frame(HEADERS, 5, id, block)).1[..] {
+            [Told::Head(_, 200, head, true)] => head.lines().nth(1).unwrap_or_default().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // 0x40 adds a field to the table, in front of the others, and 0xbe is the first of them.
+    for name in ["a", "b"] {
+        let adds = [b"\x88\x40\x01", name.as_bytes(), b"\x01x"].concat();
+        assert_eq!(head(&adds), format!("{name}: x"));
+        for _ in 0..3 {
+            assert_eq!(head(b"\x88\xbe"), format!("{name}: x"));
+        }
+    }
+    // A block that adds a field each time is decoded each time.
+    for at in 0..3 {
+        assert_eq!(head(b"\x88\x40\x01c\x01x"), "c: x", "{at}");
+    }
+    assert_eq!(head(b"\x88\xc0"), "c: x", "three entries");
+    assert_eq!(head(b"\x88\xc1"), "b: x");
+}
+
 /// The header block of each head is told as it was packed.
 #[test]
 fn heads_say_how_they_were_packed() {
