@@ -195,8 +195,10 @@ mod tests {
         assert_eq!(subject.title.as_deref(), Some(AUTO));
         let rates = BTreeMap::from([("rate".to_owned(), Level::Number(1700.0))]);
         let http = experiment.load.http.as_ref().unwrap();
-        let flags =
-            http.flags(false, |name| spec::setting::level_of(&rates)(name)).unwrap().join(" ");
+        let flags = http
+            .flags(Default::default(), |name| spec::setting::level_of(&rates)(name))
+            .unwrap()
+            .join(" ");
         for expected in [
             "--connections 50",
             "--idle 950",

@@ -42,7 +42,7 @@ pub fn start(
             command.arg(format!("{address}{}", http.path.as_deref().unwrap_or("/")));
         }
     }
-    let flags = http.flags(scene.tls.is_some(), |name| level_of(scene.levels)(name));
+    let flags = http.flags(scene.spoken(), |name| level_of(scene.levels)(name));
     command.args(scene.trust()).args(flags.map_err(Failure::failed)?);
     command.args(["--seed", &scene.seed.to_string(), "--duration", "1h"]);
     let mut launch = Launch::new("load beside", command, scene.guard, scene.interrupt);

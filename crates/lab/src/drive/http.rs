@@ -62,9 +62,9 @@ impl HttpLoad<'_> {
     fn resolve(&self, target: &Target<'_>) -> Result<Resolved, Failure> {
         let levels = target.scene.levels;
         let failed = |fault: String| Failure::failed(fault);
-        let is_tls = target.scene.tls.is_some();
+        let spoken = target.scene.spoken();
         let flags =
-            self.http.flags(is_tls, |name| level_of(levels)(name)).map_err(Failure::failed)?;
+            self.http.flags(spoken, |name| level_of(levels)(name)).map_err(Failure::failed)?;
         let count = |it: &Option<crate::spec::setting::CountSetting>, default| match it {
             Some(it) => it.resolve(levels).map_err(failed),
             None => Ok(default),

@@ -66,6 +66,7 @@ impl MachineLimits {
             subject.unavailable.clone(),
             programs(subject),
             speaks_no_tls(experiment, subject, &cell.levels),
+            speaks_no_http2(experiment, subject, &cell.levels),
             mechanisms(experiment, subject, &cell.levels),
             self.processors_for(subject, &cell.levels),
             self.connections_for(experiment, &cell.levels),
@@ -197,6 +198,19 @@ fn speaks_no_tls(
     let lacks_tls = experiment.is_tls(levels) == Ok(true) && !subject.can_speak_tls();
     lacks_tls.then(|| {
         "it is not set up for TLS: write {cert} and {key} where it takes them, or what differs in its key 'tls'"
+            .to_owned()
+    })
+}
+
+/// That a cell is over HTTP/2, and nothing says that its server speaks it.
+fn speaks_no_http2(
+    experiment: &Experiment,
+    subject: &SubjectSpec,
+    levels: &BTreeMap<String, Level>,
+) -> Option<String> {
+    let lacks_http2 = experiment.is_http2(levels) == Ok(true) && !subject.can_speak_http2();
+    lacks_http2.then(|| {
+        "it is not set up for HTTP/2: write what differs in its key 'http2' ({} if nothing does)"
             .to_owned()
     })
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::claim::{Claim, Levels};
 use super::factor::{CASE, Case, Factor};
 use super::figure::Figure;
-use super::load::{Background, LoadSpec, WireSpec};
+use super::load::{Background, LoadSpec, SpokenProtocols, WireSpec};
 use super::metric::{self, Better, InstrumentName, Metric};
 use super::phases::Phases;
 use super::pool::PoolSpec;
@@ -78,6 +78,11 @@ pub struct Experiment {
     /// `tls`, or by the placeholders `{cert}` and `{key}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<SwitchSetting>,
+    /// Whether servers and load speak HTTP/2; false if the key is missing. Over TLS it is agreed upon (ALPN); without TLS the load knows
+    /// beforehand that the server speaks it. Drover's own server and some known servers (`peer`) are told by the lab; a
+    /// server with the key `command` is told by its own key `http2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http2: Option<SwitchSetting>,
     /// The load that is put on the subject. Subjects with the key `guest` have none; all others need one.
     #[serde(default, skip_serializing_if = "LoadSpec::is_none")]
     pub load: LoadSpec,
@@ -206,6 +211,22 @@ impl Experiment {
     /// What is wrong with the key `tls`.
     pub fn is_tls(&self, levels: &BTreeMap<String, Level>) -> Result<bool, String> {
         self.tls.as_ref().map_or(Ok(false), |tls| tls.resolve(levels))
+    }
+
+    /// Whether servers and load speak HTTP/2 in the cell with these levels.
+    ///
+    /// # Errors
+    /// What is wrong with the key `http2`.
+    pub fn is_http2(&self, levels: &BTreeMap<String, Level>) -> Result<bool, String> {
+        self.http2.as_ref().map_or(Ok(false), |http2| http2.resolve(levels))
+    }
+
+    /// What servers and load speak in the cell with these levels.
+    ///
+    /// # Errors
+    /// What is wrong with the keys `tls` and `http2`.
+    pub fn spoken(&self, levels: &BTreeMap<String, Level>) -> Result<SpokenProtocols, String> {
+        Ok(SpokenProtocols { tls: self.is_tls(levels)?, http2: self.is_http2(levels)? })
     }
 
     /// The factors that cases set.

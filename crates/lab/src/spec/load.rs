@@ -129,6 +129,9 @@ pub struct Http {
     /// handshakes follow each full one. Cells without TLS ignore the key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_resume: Option<Setting>,
+    /// How many requests a connection of HTTP/2 has under way at once; 1 if the key is missing. Cells without HTTP/2 ignore the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<CountSetting>,
     /// How many idle connections are opened before the first request and kept open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<CountSetting>,
@@ -162,8 +165,17 @@ pub struct Http {
     pub dispatch: Option<String>,
 }
 
+/// What a cell speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpokenProtocols {
+    /// Whether it is over TLS.
+    pub tls: bool,
+    /// Whether it is HTTP/2.
+    pub http2: bool,
+}
+
 impl Http {
-    /// The flags of `drover load` that the keys stand for, every placeholder filled in; `is_tls`: the load speaks TLS.
+    /// The flags of `drover load` that the keys stand for, every placeholder filled in, where the load speaks these protocols.
     /// What is asked for (`path`, `pool`, `urls`, `from_har`, `curl`) is not among them: it depends on the server's
     /// address.
     ///
@@ -171,7 +183,7 @@ impl Http {
     /// The first placeholder for which `value` has nothing.
     pub fn flags(
         &self,
-        is_tls: bool,
+        spoken: SpokenProtocols,
         value: impl Fn(&str) -> Option<String> + Copy,
     ) -> Result<Vec<String>, Unfilled> {
         let count = |it: &Option<CountSetting>| it.as_ref().map(|it| it.0.clone());
@@ -196,7 +208,8 @@ impl Http {
             ("--burst", count(&self.burst)),
             ("--pipeline", count(&self.pipeline)),
             ("--timeout", time(&self.timeout)),
-            ("--tls-resume", self.tls_resume.clone().filter(|_| is_tls)),
+            ("--tls-resume", self.tls_resume.clone().filter(|_| spoken.tls)),
+            ("--streams", count(&self.streams).filter(|_| spoken.http2)),
             ("--idle", count(&self.idle)),
             ("--expect-size", size(&self.expect_size)),
             ("--expect-status", text(&self.expect_status)),
@@ -224,7 +237,12 @@ impl Http {
                 words.extend([flag.to_owned(), setting]);
             }
         }
-        let switches = [("--verify", self.verify), ("--pin", self.pin)];
+        let switches = [
+            ("--verify", self.verify),
+            ("--pin", self.pin),
+            ("--http2", spoken.http2 && spoken.tls),
+            ("--h2c", spoken.http2 && !spoken.tls),
+        ];
         words.extend(switches.iter().filter(|(_, on)| *on).map(|(flag, _)| (*flag).to_owned()));
         Ok(words)
     }
@@ -393,14 +411,22 @@ mod tests {
         let expected =
             "--connections 64 --rate 500 --expect-size 2048 --header".split(' ').chain(["A: b"]);
         let expected: Vec<&str> = expected.chain(["--verify"]).collect();
-        assert_eq!(http.flags(false, value).unwrap(), expected);
-        assert_eq!(http.flags(false, |_| None), Err(Unfilled("n".into())));
+        let plain = SpokenProtocols::default();
+        let (tls, http2) =
+            (SpokenProtocols { tls: true, ..plain }, SpokenProtocols { http2: true, ..plain });
+        assert_eq!(http.flags(plain, value).unwrap(), expected);
+        assert_eq!(http.flags(plain, |_| None), Err(Unfilled("n".into())));
         let closed: Http = toml::from_str("rate = '{rate}'").unwrap();
-        assert_eq!(closed.flags(false, |_| Some("0".into())).unwrap(), [""; 0]);
-        // The generator refuses flags of TLS if no URL speaks it.
+        assert_eq!(closed.flags(plain, |_| Some("0".into())).unwrap(), [""; 0]);
+        // The generator refuses flags of a protocol if no URL speaks it.
         let resumed: Http = toml::from_str("tls_resume = 'off'").unwrap();
-        assert_eq!(resumed.flags(true, value).unwrap(), ["--tls-resume", "off"]);
-        assert_eq!(resumed.flags(false, value).unwrap(), [""; 0]);
+        assert_eq!(resumed.flags(tls, value).unwrap(), ["--tls-resume", "off"]);
+        assert_eq!(resumed.flags(plain, value).unwrap(), [""; 0]);
+        let streams: Http = toml::from_str("streams = '{n}'").unwrap();
+        assert_eq!(streams.flags(tls, value).unwrap(), [""; 0]);
+        assert_eq!(streams.flags(http2, value).unwrap(), ["--streams", "64", "--h2c"]);
+        let both = SpokenProtocols { tls: true, http2: true };
+        assert_eq!(streams.flags(both, value).unwrap(), ["--streams", "64", "--http2"]);
     }
 
     #[test]

@@ -65,7 +65,11 @@ pub struct SubjectSpec {
     /// What differs where the server speaks TLS, for subjects with `command` or `peer`. A server with neither this key
     /// nor the placeholder `{cert}` is not testable there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls: Option<TlsKeys>,
+    pub tls: Option<ProtocolKeys>,
+    /// What differs further where the server speaks HTTP/2, for subjects with `command` or `peer`: an empty table if nothing does. A
+    /// server without this key is not testable there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http2: Option<ProtocolKeys>,
     /// Programs and folders, by name. Each name has a list of paths; the first path that exists is taken. A
     /// path without a slash is searched for in PATH. If no path of a list exists, the subject is not testable
     /// on this machine.
@@ -101,10 +105,10 @@ pub struct SubjectSpec {
     pub title: Option<String>,
 }
 
-/// The keys of a subject that have other values where the server speaks TLS.
+/// The keys of a subject that have other values where the server speaks TLS, or HTTP/2.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TlsKeys {
+pub struct ProtocolKeys {
     /// The program and its arguments, in place of the subject's own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
@@ -157,15 +161,21 @@ impl SubjectSpec {
         self.guest.is_some() || self.pipes.as_ref().is_some_and(|pipes| pipes.guest)
     }
 
-    /// The subject as it is where the server speaks TLS.
+    /// The subject as it is where the server speaks these protocols.
     #[must_use]
-    pub fn over_tls(&self) -> SubjectSpec {
+    pub fn over(&self, is_tls: bool, is_http2: bool) -> SubjectSpec {
         let mut subject = self.clone();
-        if let Some(tls) = subject.tls.take() {
-            subject.command = tls.command.or(subject.command);
-            subject.files.extend(tls.files);
+        let (tls, http2) = (subject.tls.take(), subject.http2.take());
+        for keys in [tls.filter(|_| is_tls), http2.filter(|_| is_http2)].into_iter().flatten() {
+            subject.command = keys.command.or(subject.command);
+            subject.files.extend(keys.files);
         }
         subject
+    }
+
+    /// Whether it can speak HTTP/2: Drover's own server can; of another one the file says it.
+    pub fn can_speak_http2(&self) -> bool {
+        self.serve.is_some() || self.http2.is_some()
     }
 
     /// Whether it can speak TLS: Drover's own server can; another one has to be told the certificate.

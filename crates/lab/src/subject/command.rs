@@ -17,9 +17,8 @@ pub struct Command<'a> {
 
 impl Subject for Command<'_> {
     fn start(&self, scene: &Scene<'_>) -> Result<Running, Failure> {
-        let over_tls = scene.tls.map(|_| self.subject.over_tls());
-        let subject = over_tls.as_ref().unwrap_or(self.subject);
-        let words = over_tls.as_ref().and_then(|it| it.command.as_deref()).unwrap_or(self.words);
+        let subject = &self.subject.over(scene.tls.is_some(), scene.is_http2);
+        let words = subject.command.as_deref().unwrap_or(self.words);
         let port = scene.free_port()?;
         let values = scene.prepare(subject, Some(port))?;
         let words = values.fill_all(words)?;

@@ -30,6 +30,7 @@ use crate::failure::Failure;
 use crate::model::{Level, Mark};
 use crate::placement::Placement;
 use crate::process::{Child, Guard, Interrupt, Launch, command_line};
+use crate::spec::load::SpokenProtocols;
 use crate::spec::setting::fill;
 use crate::spec::subject::{LimitSettings, SubjectKind};
 use crate::spec::{self, Experiment};
@@ -57,6 +58,8 @@ pub struct Scene<'a> {
     pub seed: u64,
     /// The certificate of the server, if the run speaks TLS.
     pub tls: Option<&'a TlsFiles>,
+    /// Whether the run speaks HTTP/2.
+    pub is_http2: bool,
     /// The folder of the files to serve, if there are any.
     pub root: Option<&'a Path>,
     /// An empty folder of this run.
@@ -240,6 +243,12 @@ impl<'a> Scene<'a> {
         })?;
         process.expect_success(timeout)?;
         Ok(SelfMeasurement { result, command: words, ..SelfMeasurement::default() })
+    }
+
+    /// What the run speaks.
+    #[must_use]
+    pub fn spoken(&self) -> SpokenProtocols {
+        SpokenProtocols { tls: self.tls.is_some(), http2: self.is_http2 }
     }
 
     /// The flags of `drover load` by which it trusts the server.

@@ -43,6 +43,9 @@ impl Serve<'_> {
             unless_given("--tls-cert", &tls.certificate().display().to_string());
             unless_given("--tls-key", &tls.key().display().to_string());
         }
+        if scene.is_http2 {
+            unless_given("--http2", "on");
+        }
         if let Some(trace) = scene.trace {
             unless_given("--trace", &trace.display().to_string());
         }

@@ -101,6 +101,7 @@ fn on_scene<T>(act: impl FnOnce(&Scene<'_>) -> T) -> T {
         levels: &levels,
         seed: 1,
         tls: None,
+        is_http2: false,
         root: Some(Path::new("/srv")),
         work: folder.path(),
         trace: None,

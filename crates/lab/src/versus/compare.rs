@@ -134,8 +134,10 @@ mod tests {
 
     #[test]
     fn ratios_are_paired_and_open_where_the_generator_was_the_limit() {
-        let experiment =
-            Comparison::new(&["a=x {port}".to_owned()], false).unwrap().saturation().unwrap();
+        let experiment = Comparison::new(&["a=x {port}".to_owned()], Default::default())
+            .unwrap()
+            .saturation()
+            .unwrap();
         let cell = |subject: &str| Cell { subject: subject.to_owned(), levels: BTreeMap::new() };
         let plain = [100.0, 200.0, 300.0, 400.0, 500.0, 600.0];
         let half = plain.map(|value| value / 2.0);
@@ -156,8 +158,10 @@ mod tests {
 
     #[test]
     fn what_failed_says_why_and_what_is_doubtful_says_how_often() {
-        let experiment =
-            Comparison::new(&["a=x {port}".to_owned()], false).unwrap().saturation().unwrap();
+        let experiment = Comparison::new(&["a=x {port}".to_owned()], Default::default())
+            .unwrap()
+            .saturation()
+            .unwrap();
         let cell = Cell { subject: "a".to_owned(), levels: BTreeMap::new() };
         let mut all = samples(&cell, &[1.0, 2.0], Some(Mark::Errors));
         all[0].failure = Some("it fell over".to_owned());

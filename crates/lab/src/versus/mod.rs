@@ -15,6 +15,7 @@ use crate::digits::two_digits;
 use crate::model::{Level, Sample};
 use crate::spec::experiment::SCHEMA;
 use crate::spec::factor::CASE;
+use crate::spec::load::SpokenProtocols;
 use crate::spec::made::{array, quoted, read_made};
 use crate::spec::{self, Experiment, Faults, built_in};
 
@@ -41,8 +42,10 @@ const SHARES: [f64; 2] = [0.1, 0.5];
 pub struct Comparison {
     /// The servers as tables of an experiment file, in the user's order.
     servers: Vec<(String, String)>,
-    /// Whether all of them speak TLS.
-    is_tls: bool,
+    /// What all of them speak.
+    spoken: SpokenProtocols,
+    /// How many requests a connection of HTTP/2 has under way at once.
+    pub streams: u32,
     /// The sizes of the files, in bytes. The files are in memory.
     pub file_bytes: Vec<u64>,
     /// How many megabytes of files there are of each size.
@@ -74,15 +77,15 @@ impl Workload {
 pub type Rates = Vec<(String, Vec<f64>)>;
 
 impl Comparison {
-    /// A comparison of servers with files of 4 KB and 64 connections, over TLS or not. Each server is `NAME=COMMAND`, or
-    /// a name that the lab knows.
+    /// A comparison of servers with files of 4 KB and 64 connections, of one stream each, over these protocols. Each server is
+    /// `NAME=COMMAND`, or a name that the lab knows.
     ///
     /// # Errors
     /// The text says how to write a server.
-    pub fn new(servers: &[String], is_tls: bool) -> Result<Comparison, String> {
+    pub fn new(servers: &[String], spoken: SpokenProtocols) -> Result<Comparison, String> {
         let mut found: Vec<(String, String)> = Vec::new();
         for server in servers {
-            let (name, table) = server_table(server, is_tls)?;
+            let (name, table) = server_table(server, spoken)?;
             if found.iter().any(|(other, _)| *other == name) {
                 return Err(format!("'{name}' is there twice: give each its own name"));
             }
@@ -90,7 +93,8 @@ impl Comparison {
         }
         Ok(Comparison {
             servers: found,
-            is_tls,
+            spoken,
+            streams: 1,
             file_bytes: vec![4096],
             pool_mb: 10,
             connections: vec![64],
@@ -114,7 +118,7 @@ impl Comparison {
     /// The faults of a server's command.
     pub fn saturation(&self) -> Result<Experiment, Faults> {
         let mut text = self.head(SATURATION, "at saturation");
-        text.push_str(HTTP);
+        text.push_str(&self.http());
         text.push_str(FACTORS);
         for workload in self.workloads() {
             text.push_str(&case(&workload.name(), workload, None));
@@ -131,7 +135,7 @@ impl Comparison {
     /// The faults of a server's command.
     pub fn fixed_rates(&self, rates: &Rates) -> Result<Experiment, Faults> {
         let mut text = self.head(RATES, "at fixed rates");
-        text.push_str(HTTP);
+        text.push_str(&self.http());
         text.push_str("rate = \"{rate}\"\n[factor.rate]\nunit = \"requests/s\"\n");
         text.push_str(FACTORS);
         for workload in self.workloads() {
@@ -164,11 +168,15 @@ impl Comparison {
 
     /// The beginning of the text of every experiment.
     fn head(&self, id: &str, title: &str) -> String {
-        let over = if self.is_tls { " over TLS" } else { "" };
+        let SpokenProtocols { tls, http2 } = self.spoken;
+        let over = match (tls, http2) {
+            (_, true) => " over HTTP/2",
+            (true, false) => " over TLS",
+            (false, false) => "",
+        };
         let mut text = format!(
             "schema = \"{SCHEMA}\"\nid = \"{id}\"\ntitle = \"Servers side by side{over}, {title}\"\n\
-             source = \"a comparison of your own\"\nmethod = \"\"\"{METHOD}\"\"\"\ntls = {}\n",
-            self.is_tls
+             source = \"a comparison of your own\"\nmethod = \"\"\"{METHOD}\"\"\"\ntls = {tls}\nhttp2 = {http2}\n"
         );
         for (name, table) in &self.servers {
             let _ = writeln!(text, "[subject.{}]\n{table}", quoted(name));
@@ -187,6 +195,17 @@ impl Comparison {
         text
     }
 
+    /// The load: requests for files.
+    fn http(&self) -> String {
+        let streams = match self.spoken.http2 {
+            true => format!("streams = {}\n", self.streams),
+            false => String::new(),
+        };
+        format!(
+            "[load.http]\nconnections = \"{{connections}}\"\nexpect_size = \"{{body}}\"\n{streams}"
+        )
+    }
+
     fn finish(&self, mut text: String, metrics: &[&str]) -> Result<Experiment, Faults> {
         for (number, metric) in metrics.iter().enumerate() {
             let title = spec::metric::built_in(metric).map_or(*metric, |metric| metric.title);
@@ -199,9 +218,6 @@ impl Comparison {
         read_made(&text)
     }
 }
-
-/// The load of every experiment: requests for files.
-const HTTP: &str = "[load.http]\nconnections = \"{connections}\"\nexpect_size = \"{body}\"\n";
 
 /// The factors of every experiment: the size of files and the number of connections.
 const FACTORS: &str = "[factor.body]\nunit = \"B\"\n[factor.connections]\nunit = \"connections\"\n";
@@ -220,7 +236,7 @@ fn case(name: &str, workload: Workload, rate: Option<f64>) -> String {
 }
 
 /// A server's name and the keys of its table.
-fn server_table(server: &str, is_tls: bool) -> Result<(String, String), String> {
+fn server_table(server: &str, spoken: SpokenProtocols) -> Result<(String, String), String> {
     let is_known = |name: &str| built_in::peers().iter().any(|peer| peer == name);
     match server.split_once('=') {
         Some((name, command)) if !name.trim().is_empty() => {
@@ -229,14 +245,16 @@ fn server_table(server: &str, is_tls: bool) -> Result<(String, String), String> 
                     "'{server}': write {{port}} where the command takes the port to listen on"
                 ));
             }
-            if is_tls && !(command.contains("{cert}") && command.contains("{key}")) {
+            if spoken.tls && !(command.contains("{cert}") && command.contains("{key}")) {
                 return Err(format!(
                     "'{server}': with --tls, write {{cert}} and {{key}} where the command takes the files of its \
                      certificate and private key"
                 ));
             }
             let words = array(&["sh", "-c", command]);
-            Ok((name.trim().to_owned(), format!("command = {words}")))
+            // That it speaks HTTP/2 over TLS is its user's word.
+            let http2 = if spoken.http2 { "\nhttp2 = {}" } else { "" };
+            Ok((name.trim().to_owned(), format!("command = {words}{http2}")))
         }
         None if server == OWN => Ok((OWN.to_owned(), "serve = []".to_owned())),
         None if is_known(server) => Ok((server.to_owned(), format!("peer = {}", quoted(server)))),
@@ -285,7 +303,26 @@ mod tests {
     use crate::model::Cell;
 
     fn comparison(servers: &[&str]) -> Result<Comparison, String> {
-        Comparison::new(&owned(servers), false)
+        Comparison::new(&owned(servers), SpokenProtocols::default())
+    }
+
+    const TLS: SpokenProtocols = SpokenProtocols { tls: true, http2: false };
+
+    #[test]
+    fn over_http2_all_servers_have_as_many_streams() {
+        let own = "mine=serve {port} {cert} {key}";
+        let spoken = SpokenProtocols { http2: true, ..TLS };
+        let mut made = Comparison::new(&owned(&["drover", "nginx", "h2o", own]), spoken).unwrap();
+        made.streams = 16;
+        let experiment = made.saturation().unwrap();
+        assert_eq!(experiment.is_http2(&Default::default()), Ok(true));
+        assert!(experiment.title.as_ref().unwrap().contains("over HTTP/2"));
+        assert!(experiment.subject.values().all(spec::SubjectSpec::can_speak_http2));
+        let http = experiment.load.http.as_ref().unwrap();
+        let flags = http.flags(spoken, |_| Some("1".to_owned())).unwrap();
+        assert!(flags.windows(2).any(|pair| pair == ["--streams", "16"]), "{flags:?}");
+        let files = &experiment.subject["nginx"].over(true, true).files;
+        assert!(files["listen"].contains("ssl http2"));
     }
 
     fn owned(servers: &[&str]) -> Vec<String> {
@@ -295,12 +332,12 @@ mod tests {
     #[test]
     fn over_tls_a_command_is_told_its_certificate() {
         let own = "mine=serve {port} {cert} {key}";
-        let made = Comparison::new(&owned(&["drover", "nginx", own]), true).unwrap();
+        let made = Comparison::new(&owned(&["drover", "nginx", own]), TLS).unwrap();
         let experiment = made.saturation().unwrap();
         assert_eq!(experiment.is_tls(&Default::default()), Ok(true));
         assert!(experiment.title.as_ref().unwrap().contains("over TLS"));
         assert!(experiment.subject.values().all(spec::SubjectSpec::can_speak_tls));
-        let error = Comparison::new(&owned(&["mine=serve {port}"]), true).unwrap_err();
+        let error = Comparison::new(&owned(&["mine=serve {port}"]), TLS).unwrap_err();
         assert!(error.contains("{cert} and {key}"), "{error}");
         let plain = comparison(&[own]).unwrap().saturation().unwrap();
         assert_eq!(plain.is_tls(&Default::default()), Ok(false));

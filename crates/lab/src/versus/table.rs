@@ -254,7 +254,7 @@ mod tests {
         let long = "a server with a very long name";
         let servers =
             ["drover".to_owned(), format!("{long}=x {{port}}"), "dead=x {port}".to_owned()];
-        let comparison = Comparison::new(&servers, false).unwrap();
+        let comparison = Comparison::new(&servers, Default::default()).unwrap();
         let record = record(&comparison, |server| match server {
             "drover" => Some(123_456.7),
             "dead" => None,
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn who_closes_connections_is_told_apart() {
         let servers = ["drover", "keeps=x {port}", "closes=x {port}"].map(str::to_owned);
-        let comparison = Comparison::new(&servers, false).unwrap();
+        let comparison = Comparison::new(&servers, Default::default()).unwrap();
         let mut record = record(&comparison, |_| Some(100.0));
         for run in record.measured.iter_mut().flat_map(|one| &mut one.runs) {
             let reused = if run.sample.cell.subject == "closes" { 0 } else { 7 };

@@ -69,6 +69,56 @@ fn tls_is_spoken_in_the_cells_that_say_so() {
     assert_eq!(left, ["plan.json".into(), "runs.jsonl".into()].into());
 }
 
+/// Whose servers are told so, and by whom the load is answered.
+#[test]
+fn http2_is_spoken_in_the_cells_that_say_so() {
+    let Some(drover) = drover() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = experiment(
+        r#"
+        schema = "drover.experiment/2"
+        id = "http2"
+        tls = "{tls}"
+        http2 = "{http2}"
+        [subject.own]
+        serve = ["--response-size", "10"]
+        [subject.untold]
+        command = ["{drover}", "serve", "--response-size", "10", "--listen", "{host}:{port}"]
+        tls.command = ["{drover}", "serve", "--response-size", "10", "--listen", "{host}:{port}", "--tls-cert", "{cert}", "--tls-key", "{key}"]
+        [subject.told]
+        command = ["{drover}", "serve", "--response-size", "10", "--listen", "{host}:{port}", "--http2", "on"]
+        tls.command = ["{drover}", "serve", "--response-size", "10", "--listen", "{host}:{port}", "--tls-cert", "{cert}", "--tls-key", "{key}"]
+        http2 = {}
+        [factor.tls]
+        levels = [0, 1]
+        [factor.http2]
+        levels = [0, 1]
+        [load.http]
+        connections = 2
+        streams = 3
+        requests = 20
+        expect_size = 10
+        [phases]
+        warmup = { until = "nothing" }
+        [presets.quick]
+        rounds = 1
+        "#,
+    );
+    run_in(&experiment, &drover, folder.path(), false, Interrupt::default());
+    let (header, runs) = journal::read(&folder.path().join("session")).unwrap();
+    let untold: Vec<_> = header.plan.cells.iter().filter(|it| it.not_testable.is_some()).collect();
+    assert!(untold.len() == 2 && untold.iter().all(|it| it.cell.subject == "untold"), "{untold:?}");
+    assert_eq!(runs.len(), 10);
+    for run in &runs {
+        let sample = &run.sample;
+        assert_eq!(sample.failure, None, "{sample:?}");
+        assert_eq!(sample.values["error-percent"], 0.0, "{sample:?}");
+        let is_http2 = sample.cell.levels["http2"].number() == Some(1.0);
+        let http2 = &run.artefacts["load"]["result"]["http2"];
+        assert_eq!(http2["streams"].as_u64(), is_http2.then_some(3), "{http2}");
+    }
+}
+
 /// Servers with TLS and without are alive at once, each with its idle connections.
 #[test]
 fn levels_take_turns_and_idle_connections_cost_memory() {

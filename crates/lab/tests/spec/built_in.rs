@@ -106,6 +106,7 @@ fn every_claim_has_a_row() {
         ("completion-or-readiness", "a b"),
         ("threads-or-processes", "a b"),
         ("tls-cost", "a b c d e f g1 g2 g3 g4"),
+        ("http2-cost", "a b c g1 g2 g3"),
     ];
     assert_eq!(all().len(), expected.len());
     for (experiment, (id, claims)) in all().iter().zip(expected) {
@@ -137,8 +138,7 @@ fn every_cell_of_every_preset_resolves() {
                 let value = |name: &str| cell.levels.get(name).map(ToString::to_string);
                 if let Some(http) = &experiment.load.http {
                     let other = |name: &str| value(name).or(Some(format!("<{name}>")));
-                    let is_tls = experiment.is_tls(&cell.levels).unwrap();
-                    http.flags(is_tls, other).unwrap();
+                    http.flags(experiment.spoken(&cell.levels).unwrap(), other).unwrap();
                 }
                 for name in experiment.pool.keys() {
                     let pool = experiment.pool_in(preset, name).unwrap();

@@ -18,10 +18,11 @@ fn a_factor_says_which_cells_are_over_tls() {
     let cells = experiment.cells(&Preset::default());
     assert_eq!(cells.len(), 4);
     for cell in cells {
-        let is_tls = experiment.is_tls(&cell.levels).unwrap();
+        let spoken = experiment.spoken(&cell.levels).unwrap();
+        let is_tls = spoken.tls;
         assert_eq!(is_tls, cell.levels["tls"].number() == Some(1.0));
         let level = |name: &str| cell.levels.get(name).map(ToString::to_string);
-        let flags = experiment.load.http.as_ref().unwrap().flags(is_tls, level).unwrap();
+        let flags = experiment.load.http.as_ref().unwrap().flags(spoken, level).unwrap();
         let resume = cell.levels["resume"].to_string();
         assert_eq!(flags, if is_tls { vec!["--tls-resume", &resume] } else { Vec::new() });
     }
@@ -37,14 +38,31 @@ fn what_differs_over_tls_replaces_a_subject_s_own_keys() {
                 tls.files.conf = '{cert} {key} {own}'\ntls.files.own = ''\n\
                 [subject.nginx]\npeer = 'nginx'\n[load.http]\n";
     let experiment = Memory::new([("f.toml", text)]).read("f.toml").unwrap();
-    let over_tls = experiment.subject["a"].over_tls();
+    let over_tls = experiment.subject["a"].over(true, false);
     assert_eq!(over_tls.command, experiment.subject["a"].command);
     assert_eq!(
         (&*over_tls.files["conf"], &*over_tls.files["more"]),
         ("{cert} {key} {own}", "same")
     );
-    let nginx = experiment.subject["nginx"].over_tls();
+    let nginx = experiment.subject["nginx"].over(true, false);
     assert!(nginx.files.values().any(|text| text.contains("ssl_certificate {cert}")), "{nginx:?}");
+    assert!(!nginx.files.values().any(|text| text.contains("http2")), "{nginx:?}");
+    let over_http2 = experiment.subject["nginx"].over(true, true);
+    assert!(over_http2.files["listen"].contains("ssl http2"), "{over_http2:?}");
+}
+
+#[test]
+fn streams_are_those_of_cells_over_http2() {
+    let factor = "streams = 4\n[factor.http2]\nlevels = [0, 1]";
+    let experiment = read("http2 = \"{http2}\"", factor).unwrap();
+    for cell in experiment.cells(&Preset::default()) {
+        let spoken = experiment.spoken(&cell.levels).unwrap();
+        let flags = experiment.load.http.as_ref().unwrap().flags(spoken, |_| None).unwrap();
+        let expected = if spoken.http2 { &["--streams", "4", "--h2c"][..] } else { &[] };
+        assert_eq!(flags, expected);
+    }
+    let told = read("", "streams = 4").unwrap_err().to_string();
+    assert!(told.contains("nothing speaks HTTP/2 here"), "{told}");
 }
 
 #[test]

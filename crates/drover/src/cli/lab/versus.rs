@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use drover_lab::plan::Overrides;
 use drover_lab::spec::Faults;
+use drover_lab::spec::load::SpokenProtocols;
 use drover_lab::versus::{self, Comparison, Rates};
 
 use super::OUT;
@@ -37,6 +38,16 @@ pub(super) struct Args {
     /// of its private key
     #[arg(long)]
     tls: bool,
+
+    /// Compare over HTTP/2, which servers and load agree on over TLS
+    ///
+    /// COMMAND has to start a server that speaks it
+    #[arg(long, requires = "tls")]
+    http2: bool,
+
+    /// How many requests each connection has under way at once
+    #[arg(long, value_name = "N", default_value = "1", requires = "http2")]
+    streams: NonZeroU32,
 
     /// The sizes of the files
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', default_value = "4K")]
@@ -121,10 +132,12 @@ fn comparison(args: &Args) -> anyhow::Result<Comparison> {
     let mut connections: Vec<u32> = args.connections.iter().map(|it| it.get()).collect();
     connections.sort_unstable();
     connections.dedup();
-    let mut comparison = Comparison::new(&args.servers, args.tls).map_err(UsageError::new)?;
+    let spoken = SpokenProtocols { tls: args.tls, http2: args.http2 };
+    let mut comparison = Comparison::new(&args.servers, spoken).map_err(UsageError::new)?;
     comparison.file_bytes = file_bytes;
     comparison.pool_mb = args.pool_mb.get();
     comparison.connections = connections;
+    comparison.streams = args.streams.get();
     comparison.idle = args.idle;
     comparison.rounds = args.repeats.get();
     comparison.window_s = args.window.as_secs_f64();

@@ -260,7 +260,7 @@ impl<'a> Check<'a> {
 
     /// The factors that a placeholder names, or that decide whether a subject is measured.
     fn used_factors(&self) -> Vec<String> {
-        let parts = ["subject", "load", "background", "pool", "wire", "tls", "serve"];
+        let parts = ["subject", "load", "background", "pool", "wire", "tls", "http2", "serve"];
         let texts = parts.iter().filter_map(|key| self.root.get(key)).flat_map(Node::texts);
         // A misspelled placeholder counts as a use of the factor that it probably means.
         let factor = |name: &str| match self.factors.contains_key(name) {
@@ -284,8 +284,9 @@ impl<'a> Check<'a> {
         }
         for (_, subject) in tables(self.root, "subject") {
             let named = |of: &'a Node, key: &str| of.get(key).map(Node::keys).unwrap_or_default();
-            let of_tls = subject.get("tls").map(|tls| named(tls, "files")).unwrap_or_default();
-            let files = named(subject, "files").into_iter().chain(of_tls);
+            let further = ["tls", "http2"].into_iter().filter_map(|key| subject.get(key));
+            let further = further.flat_map(|keys| named(keys, "files"));
+            let files = named(subject, "files").into_iter().chain(further);
             let own: Vec<&str> =
                 OF_SUBJECTS.into_iter().chain(files).chain(named(subject, "find")).collect();
             self.placeholders(subject, &own);
@@ -297,7 +298,7 @@ impl<'a> Check<'a> {
     }
 
     fn loads(&mut self) {
-        for part in ["pool", "wire", "tls"] {
+        for part in ["pool", "wire", "tls", "http2"] {
             if let Some(node) = self.root.get(part) {
                 self.placeholders(node, &[]);
             }
@@ -309,7 +310,7 @@ impl<'a> Check<'a> {
             if let Some(http) = part.get("http") {
                 self.placeholders(http, &OF_HTTP);
                 self.pool_of(http);
-                self.resumption(http);
+                self.protocols(http);
             }
             for key in ["connects", "tokens"] {
                 if let Some(node) = part.get(key) {
@@ -332,11 +333,17 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Checks that sessions are resumed only where there can be some.
-    fn resumption(&mut self, http: &Node) {
-        if let (Some(entry), None) = (http.entry("tls_resume"), self.root.entry("tls")) {
-            let message = "nothing speaks TLS here: write tls = true, or tls = \"{factor}\", at the top of the file";
-            self.fault(&entry.key, message.to_owned());
+    /// Checks that sessions are resumed, and streams opened, only where there can be some.
+    fn protocols(&mut self, http: &Node) {
+        for (key, switch, protocol) in
+            [("tls_resume", "tls", "TLS"), ("streams", "http2", "HTTP/2")]
+        {
+            if let (Some(entry), None) = (http.entry(key), self.root.entry(switch)) {
+                let message = format!(
+                    "nothing speaks {protocol} here: write {switch} = true, or {switch} = \"{{factor}}\", at the top of the file"
+                );
+                self.fault(&entry.key, message);
+            }
         }
     }
 

@@ -35,6 +35,7 @@ pub(super) static EXPERIMENTS: &[(&str, &str)] = files![
     "completion-or-readiness.toml",
     "threads-or-processes.toml",
     "tls-cost.toml",
+    "http2-cost.toml",
 ];
 
 /// What they include, the known servers and the dispatch mechanisms first.

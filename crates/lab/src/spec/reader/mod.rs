@@ -292,6 +292,7 @@ fn with_peer(subject: &SubjectSpec, known: SubjectSpec) -> SubjectSpec {
         all.limits = subject.limits.clone();
     }
     all.tls = subject.tls.clone().or(all.tls);
+    all.http2 = subject.http2.clone().or(all.http2);
     all.install = subject.install.clone().or(all.install);
     all.cpus = subject.cpus.clone().or(all.cpus);
     all.ready = subject.ready.clone().or(all.ready);

@@ -12,7 +12,7 @@ use crate::spec::schema;
 /// place in a file.
 const TABLES: &[(&str, &str)] = &[
     ("SubjectSpec", "`[subject.NAME]`"),
-    ("TlsKeys", "`tls = { ... }` of a subject"),
+    ("ProtocolKeys", "`tls = { ... }` and `http2 = { ... }` of a subject"),
     ("Waiters", "`waiters = { ... }` of a subject"),
     ("Pipes", "`pipes = { ... }` of a subject"),
     ("LimitSettings", "`limits = { ... }` of a subject"),
