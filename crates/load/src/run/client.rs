@@ -17,9 +17,12 @@ pub(crate) struct Call {
 }
 
 /// The coroutine of measured connection `index` of a worker.
-pub(crate) async fn run(link: Link<'_, '_>, index: u32) {
+pub(crate) fn run<'c, 'n>(
+    link: Link<'c, 'n>,
+    index: u32,
+) -> impl Future<Output = ()> + use<'c, 'n> {
     link.worker.starts.register(index, link.conn.key());
-    Client::new(link, index).run().await;
+    Client::new(link, index).run()
 }
 
 /// A measured connection.
