@@ -36,6 +36,7 @@ impl Mark {
         ("entries-changed", Mark::Warned),
         ("tls-keys-written", Mark::Warned),
         ("processes-lost", Mark::Warned),
+        ("streams-limited", Mark::Warned),
         ("windows-apart", Mark::Warned),
         ("schedules-mixed", Mark::Warned),
     ];

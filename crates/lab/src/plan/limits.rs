@@ -208,11 +208,13 @@ fn speaks_no_http2(
     subject: &SubjectSpec,
     levels: &BTreeMap<String, Level>,
 ) -> Option<String> {
-    let lacks_http2 = experiment.is_http2(levels) == Ok(true) && !subject.can_speak_http2();
-    lacks_http2.then(|| {
-        "it is not set up for HTTP/2: write what differs in its key 'http2' ({} if nothing does)"
-            .to_owned()
-    })
+    let spoken = experiment.spoken(levels).ok().filter(|spoken| spoken.http2)?;
+    if !subject.can_speak_http2() {
+        let why = "it is not set up for HTTP/2: write what differs in its key 'http2' ({} if nothing does)";
+        return Some(why.to_owned());
+    }
+    let is_plain = subject.peer.is_some() && !spoken.tls;
+    is_plain.then(|| "it is set up for HTTP/2 over TLS, and not without: add tls = true".to_owned())
 }
 
 /// The dispatch mechanism, or file backend, of a subject that this kernel lacks.

@@ -61,6 +61,8 @@ fn streams_are_those_of_cells_over_http2() {
         let expected = if spoken.http2 { &["--streams", "4", "--h2c"][..] } else { &[] };
         assert_eq!(flags, expected);
     }
+    let told = read("http2 = true", "pipeline = 4").unwrap_err().to_string();
+    assert!(told.contains("HTTP/2 has no pipeline"), "{told}");
     let told = read("", "streams = 4").unwrap_err().to_string();
     assert!(told.contains("nothing speaks HTTP/2 here"), "{told}");
 }

@@ -311,6 +311,7 @@ impl<'a> Check<'a> {
                 self.placeholders(http, &OF_HTTP);
                 self.pool_of(http);
                 self.protocols(http);
+                self.pipeline(http);
             }
             for key in ["connects", "tokens"] {
                 if let Some(node) = part.get(key) {
@@ -344,6 +345,15 @@ impl<'a> Check<'a> {
                 );
                 self.fault(&entry.key, message);
             }
+        }
+    }
+
+    /// Checks that nothing is asked for that HTTP/2 does not have.
+    fn pipeline(&mut self, http: &Node) {
+        if let (Some(entry), Some(_)) = (http.entry("pipeline"), self.root.entry("http2")) {
+            let message =
+                "HTTP/2 has no pipeline: write streams for the requests that are under way at once";
+            self.fault(&entry.key, message.to_owned());
         }
     }
 
