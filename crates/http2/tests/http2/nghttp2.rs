@@ -4,10 +4,10 @@
 //! `DROVER_HPACK_STORIES` names a folder of HPACK stories (github.com/http2jp/hpack-test-case); without it they are skipped.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, mpsc};
 
 use drover_http2::hpack::{self, FieldSink, HpackDecoder};
 use drover_http2::{ClientConnection, ClientEvent};
@@ -56,11 +56,40 @@ static ORACLE: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
     made.status.success().then_some(program)
 });
 
+/// What an oracle writes, taken by a thread at once: it never waits for one that waits to write to it.
+struct WrittenParts {
+    parts: mpsc::Receiver<Vec<u8>>,
+    part: Cursor<Vec<u8>>,
+}
+
+impl WrittenParts {
+    fn of(mut from: ChildStdout) -> WrittenParts {
+        let (taken, parts) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 16 * 1024];
+            while let Ok(count @ 1..) = from.read(&mut bytes)
+                && taken.send(bytes[..count].to_vec()).is_ok()
+            {}
+        });
+        WrittenParts { parts, part: Cursor::default() }
+    }
+}
+
+impl Read for WrittenParts {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        if self.part.position() == self.part.get_ref().len() as u64 {
+            let Ok(part) = self.parts.recv() else { return Ok(0) };
+            self.part = Cursor::new(part);
+        }
+        self.part.read(into)
+    }
+}
+
 /// A running oracle.
 struct Oracle {
     child: Child,
     to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+    from: BufReader<WrittenParts>,
     seen: ChildStderr,
 }
 
@@ -78,7 +107,8 @@ impl Oracle {
             .stderr(pipe())
             .spawn()
             .unwrap();
-        let (to, from) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let from = WrittenParts::of(child.stdout.take().unwrap());
+        let (to, from) = (child.stdin.take(), BufReader::new(from));
         let seen = child.stderr.take().unwrap();
         Some(Oracle { child, to, from, seen })
     }
