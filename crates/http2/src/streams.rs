@@ -167,6 +167,29 @@ impl<S> StreamTable<S> {
         }
     }
 
+    /// Changes the windows for what is sent on the streams that `counts` names by the same number of bytes (RFC 9113 section 6.9.2).
+    ///
+    /// # Errors
+    /// One is larger than a window can be then; all others have changed.
+    pub(crate) fn shift_send_windows(
+        &mut self,
+        change: i64,
+        counts: impl Fn(&StreamRecord<S>) -> bool,
+    ) -> Result<(), ProtocolFault> {
+        let mut has_overflowed = false;
+        self.for_each(|record| {
+            if !counts(record) {
+                return;
+            }
+            // No window is below −(2^31 − 1): it was at least 0 with the largest first window.
+            match i32::try_from(i64::from(record.send_window) + change) {
+                Ok(window) => record.send_window = window,
+                Err(_) => has_overflowed = true,
+            }
+        });
+        if has_overflowed { Err(ProtocolFault::InitialWindowOverflow) } else { Ok(()) }
+    }
+
     /// What is kept of all of them, which are over.
     pub(crate) fn take_kept(&mut self) -> impl Iterator<Item = S> {
         std::mem::replace(self, StreamTable::new()).records.into_iter().filter_map(|it| it.kept)

@@ -5,6 +5,7 @@ use super::receive::ClientFrameResult;
 use crate::error::ProtocolFault;
 use crate::frame::{self, FrameHeader, MOST_31, StreamId, flag, kind};
 use crate::settings::SettingsChange;
+use crate::streams::StreamRecord;
 
 impl<S> ClientConnection<S> {
     /// Takes SETTINGS, PING, PRIORITY or WINDOW_UPDATE.
@@ -53,17 +54,7 @@ impl<S> ClientConnection<S> {
     fn set_first_window(&mut self, window: u32) -> Result<(), ProtocolFault> {
         let change = i64::from(window) - i64::from(self.first_window);
         self.first_window = window;
-        let mut has_overflowed = false;
-        self.streams.for_each(|record| {
-            if !record.uploads() {
-                return;
-            }
-            match i32::try_from(i64::from(record.send_window) + change) {
-                Ok(window) => record.send_window = window,
-                Err(_) => has_overflowed = true,
-            }
-        });
-        if has_overflowed { Err(ProtocolFault::InitialWindowOverflow) } else { Ok(()) }
+        self.streams.shift_send_windows(change, StreamRecord::uploads)
     }
 
     fn take_window_update(

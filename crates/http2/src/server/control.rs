@@ -40,15 +40,7 @@ impl<S> ServerConnection<S> {
     fn set_first_window(&mut self, window: u32) -> Result<(), ProtocolFault> {
         let change = i64::from(window) - i64::from(self.first_window);
         self.first_window = window;
-        let mut has_overflowed = false;
-        self.streams.for_each(|record| {
-            // No window is below −(2^31 − 1): it was at least 0 with the largest first window.
-            match i32::try_from(i64::from(record.send_window) + change) {
-                Ok(window) => record.send_window = window,
-                Err(_) => has_overflowed = true,
-            }
-        });
-        if has_overflowed { Err(ProtocolFault::InitialWindowOverflow) } else { Ok(()) }
+        self.streams.shift_send_windows(change, |_| true)
     }
 
     pub(super) fn take_ping(
