@@ -117,6 +117,17 @@ impl Oracle {
         self.to.as_mut().unwrap().write_all(bytes).unwrap();
     }
 
+    /// Sends all of `out`, waits for bytes to put behind `input`, and says how many: none at the end.
+    fn exchange(&mut self, out: &mut Vec<u8>, input: &mut Vec<u8>) -> usize {
+        self.say(out);
+        out.clear();
+        let part = self.from.fill_buf().unwrap();
+        let len = part.len();
+        input.extend_from_slice(part);
+        self.from.consume(len);
+        len
+    }
+
     /// What nghttp2 decodes from a block; `None`: it refuses it.
     fn inflated(&mut self, block: &[u8]) -> Option<Fields> {
         self.say(format!("B {}\n", hex(block)).as_bytes());
@@ -284,14 +295,9 @@ fn nghttp2_as_a_client_gets_every_response() {
     let (mut server, mut input) = (LengthServer::new(), Vec::new());
     let long = "{}".repeat(9_000);
     loop {
-        oracle.say(&std::mem::take(&mut server.out));
-        let part = oracle.from.fill_buf().unwrap();
-        if part.is_empty() {
+        if oracle.exchange(&mut server.out, &mut input) == 0 {
             break;
         }
-        let len = part.len();
-        input.extend_from_slice(part);
-        oracle.from.consume(len);
         server.serve(&mut input, &[("x-long", &long)]);
     }
     let end = " HTTP/1.1\r\nHost: localhost\r\nuser-agent: oracle\r\ncookie: a=b; c=d\r\n\r\n";
@@ -322,13 +328,7 @@ fn nghttp2_as_a_server_answers_every_request() {
             client.request(&get(&format!("/{length}"), &[]), length, &mut out).unwrap();
             asked += 1;
         }
-        oracle.say(&out);
-        out.clear();
-        let part = oracle.from.fill_buf().unwrap();
-        let len = part.len();
-        assert!(len > 0, "the server has ended");
-        input.extend_from_slice(part);
-        oracle.from.consume(len);
+        assert!(oracle.exchange(&mut out, &mut input) > 0, "the server has ended");
         let mut at = 0;
         loop {
             let (used, event) = client.receive(&input[at..], &mut out);
@@ -378,12 +378,7 @@ fn nghttp2_as_a_server_takes_every_body() {
             client.push_data(turn.stream, len, ends, &mut out);
             out.resize(out.len() + len, b'x');
         }
-        oracle.say(&std::mem::take(&mut out));
-        let part = oracle.from.fill_buf().unwrap();
-        let len = part.len();
-        assert!(len > 0, "the server has ended");
-        input.extend_from_slice(part);
-        oracle.from.consume(len);
+        assert!(oracle.exchange(&mut out, &mut input) > 0, "the server has ended");
         let mut at = 0;
         loop {
             let (used, event) = client.receive(&input[at..], &mut out);
