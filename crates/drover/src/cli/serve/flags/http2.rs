@@ -22,7 +22,7 @@ pub(in crate::cli::serve) struct Http2Flags {
     /// One more is refused, and the client may send it again. A request that the client has taken back counts until its
     /// work has ended: otherwise a client could have any amount of work done (rapid reset, CVE-2023-44487).
     #[arg(help_heading = LIMITS, hide_short_help = true)]
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = Http2Limits::default().streams)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_STREAMS))]
     http2_streams: u32,
 
@@ -30,7 +30,7 @@ pub(in crate::cli::serve) struct Http2Flags {
     ///
     /// Those count that it makes the server take back, too (CVE-2025-8671). A client that does more loses its connection.
     #[arg(help_heading = LIMITS, hide_short_help = true)]
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = Http2Limits::default().resets_burst)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     http2_resets: u32,
 
@@ -45,7 +45,7 @@ pub(in crate::cli::serve) struct Http2Flags {
     ///
     /// A client may open some too many before it knows how many it may. One that goes on loses its connection.
     #[arg(help_heading = LIMITS, hide_short_help = true)]
-    #[arg(long, value_name = "N", default_value_t = 128)]
+    #[arg(long, value_name = "N", default_value_t = Http2Limits::default().refused)]
     http2_refused: u32,
 
     /// How many requests are taken from one read of a connection of HTTP/2
@@ -53,7 +53,7 @@ pub(in crate::cli::serve) struct Http2Flags {
     /// Requests that are answered at once never reach --http2-streams; this bounds the work that they make before it is another
     /// connection's turn. A client that sends more at once loses its connection.
     #[arg(help_heading = LIMITS, hide_short_help = true)]
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = Http2Limits::default().new_streams_per_read)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     http2_per_read: u32,
 
@@ -61,14 +61,14 @@ pub(in crate::cli::serve) struct Http2Flags {
     ///
     /// A head without end is no request yet, so nothing else counts it (CVE-2024-27316).
     #[arg(help_heading = LIMITS, hide_short_help = true)]
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = Http2Limits::default().continuations)]
     http2_continuations: u32,
 
     /// How many acknowledgements may wait for a client of HTTP/2 to take them
     ///
     /// Nothing more is received from it meanwhile. Otherwise what it does not take would fill the memory (CVE-2019-9512, -9515).
     #[arg(help_heading = LIMITS, hide_short_help = true)]
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = Http2Limits::default().waiting_acks)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     http2_waiting_acks: u32,
 
@@ -76,7 +76,7 @@ pub(in crate::cli::serve) struct Http2Flags {
     ///
     /// They are dropped, as no response depends on them; a client that waits to send more is told to stop.
     #[arg(help_heading = LIMITS, hide_short_help = true)]
-    #[arg(long, value_name = "SIZE", default_value = "65535", value_parser = body)]
+    #[arg(long, value_name = "SIZE", default_value_t = Http2Limits::default().body, value_parser = body)]
     http2_body: u32,
 }
 
